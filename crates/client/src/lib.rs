@@ -24,6 +24,7 @@ mod data;
 mod drain;
 mod files;
 mod holder;
+pub mod hsm;
 mod lease;
 mod lock;
 mod losses;

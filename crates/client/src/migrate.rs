@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use proto::layout::LayoutHint;
 use proto::wire::messages::{SealLayout, SwapLayouts};
@@ -27,28 +28,41 @@ const STEP_BYTES: u64 = 4 << 20;
 /// How often a move begins again because an OST restarted or ended the session.
 const ATTEMPTS: usize = 5;
 
-/// A file whose data is moved: all of its objects are locked.
-struct Source {
-    file: FileRef,
-    layout: Arc<Layout>,
-    attr: Attr,
+/// A file whose data is moved, or goes: all of its objects are locked.
+pub(crate) struct Source {
+    pub(crate) file: FileRef,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) attr: Attr,
     pins: Pins,
+}
+
+/// What a mover does with a file.
+pub(crate) enum Work {
+    /// Its data lies as the hint says.
+    Move(LayoutHint),
+    /// Its data goes: an archive has it.
+    Release,
 }
 
 impl Client {
     /// Moves the data of a regular file to where `hint` says. Only its owner may; others who use the file wait meanwhile.
     /// Fails with Busy if the file is being moved by somebody else again and again.
     pub async fn migrate(&self, caller: &Caller, fid: Fid, hint: LayoutHint) -> Result<()> {
+        self.by_mover(caller, fid, &Work::Move(hint)).await
+    }
+
+    /// Has the mover do something with a file, and again if others come between.
+    pub(crate) async fn by_mover(&self, caller: &Caller, fid: Fid, work: &Work) -> Result<()> {
         self.shared.names.ahead.share(fid).await;
         let _turn = self.movers.turn(fid).await;
-        let mut moved = Err(Error::Refused(Code::Busy));
+        let mut done = Err(Error::Refused(Code::Busy));
         let mut mover = self.movers.take(self.shared.targets.way_in()).await?;
         for _ in 0..ATTEMPTS {
-            moved = mover.session().move_data(caller, fid, &hint).await;
-            match moved {
+            done = mover.session().work_on(caller, fid, work).await;
+            match done {
                 Ok(()) => {
                     mover.done();
-                    return moved;
+                    return done;
                 }
                 Err(Error::Refused(Code::Busy | Code::TryAgain)) => {}
                 // What was held before is lost; the next session knows nothing of that.
@@ -56,32 +70,55 @@ impl Client {
                     drop(mover);
                     mover = self.movers.take(self.shared.targets.way_in()).await?;
                 }
-                Err(_) => return moved,
+                Err(_) => return done,
             }
         }
-        moved
+        done
     }
 }
 
 impl Shared {
-    async fn move_data(self: &Arc<Self>, caller: &Caller, fid: Fid, hint: &LayoutHint) -> Result<()> {
+    async fn work_on(self: &Arc<Self>, caller: &Caller, fid: Fid, work: &Work) -> Result<()> {
         let source = self.lock_source(caller, fid).await?;
         let layout = source.layout.clone();
-        let moved = self.move_locked(caller, source, hint).await;
-        match moved {
+        let done = match work {
+            Work::Move(hint) => self.move_locked(caller, source, hint).await,
+            Work::Release => self.release_locked(caller, source).await,
+        };
+        match done {
             Ok(()) => self.forget_objects(&layout),
             Err(_) => self.leave_objects(&layout),
         }
-        moved
+        done
+    }
+
+    /// A file without a name that exchanges its layout with another one.
+    pub(crate) async fn create_heir(self: &Arc<Self>, hint: LayoutHint) -> Result<Handle> {
+        let flags = OpenFlags { read: true, write: true, exclusive: true, ..OpenFlags::default() };
+        let (mode, root) = (FileKind::File.mode_bits() | 0o600, Caller::root());
+        Ok(self.files.create_unnamed_with(&root, Fid::ROOT, mode, flags, Some(hint)).await?.1)
+    }
+
+    /// What was written to such a file is durable, and its locks are given back: its objects are another file's as soon as the layouts
+    /// are exchanged. Gives their blocks of 512 bytes.
+    pub(crate) async fn settle_heir(
+        self: &Arc<Self>,
+        heir: &FileRef,
+        failure_seen: &AtomicU64,
+    ) -> Result<u64> {
+        self.files.sync_file(heir, failure_seen).await?;
+        // Nobody is told its size from now on: its objects will be those that are given up.
+        heir.inner.lock().gone = true;
+        let made = heir.layout()?;
+        let attrs = self.names.data.objects.object_attrs(&made).await?;
+        let objects = made.places().filter_map(|place| self.locks().table.find(place.object));
+        self.locks().leave_these(objects.collect()).await;
+        Ok(Sum::of(&made, &attrs).blocks)
     }
 
     async fn move_locked(self: &Arc<Self>, caller: &Caller, source: Source, hint: &LayoutHint) -> Result<()> {
         let fid = source.file.fid;
-        let superuser = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0, gives_way: false };
-        let flags = OpenFlags { read: true, write: true, exclusive: true, ..OpenFlags::default() };
-        let mode = FileKind::File.mode_bits() | 0o600;
-        let (_, handle) =
-            self.files.create_unnamed_with(&superuser, Fid::ROOT, mode, flags, Some(hint.clone())).await?;
+        let handle = self.create_heir(hint.clone()).await?;
         let moved = self.move_into(caller, fid, &source, handle).await;
         self.files.release(handle).await;
         moved
@@ -98,15 +135,7 @@ impl Shared {
         let open = self.files.handles.get(handle)?;
         let target = open.file()?;
         self.copy_all(source, target).await?;
-        self.files.sync_file(target, &open.failure_seen).await?;
-        // Nobody is told its size from now on: its objects will be those that are given up.
-        target.inner.lock().gone = true;
-        // They are the file's as soon as the layouts are exchanged.
-        let made = target.layout()?;
-        let attrs = self.names.data.objects.object_attrs(&made).await?;
-        let blocks = Sum::of(&made, &attrs).blocks;
-        let objects = made.places().filter_map(|place| self.locks().table.find(place.object));
-        self.locks().leave_these(objects.collect()).await;
+        let blocks = self.settle_heir(target, &open.failure_seen).await?;
         let sealed = self.seal(&source.layout).await;
         let swapped = match sealed {
             Ok(()) => self.swap(caller, fid, open.fid, (source.layout.generation, blocks)).await,
@@ -146,6 +175,9 @@ impl Shared {
                 return Err(Error::Refused(Code::NotPermitted));
             }
             let layout = Arc::new(entry.layout.ok_or(Error::Refused(Code::Invalid))?);
+            if layout.is_released() {
+                return Err(Error::Refused(Code::Released));
+            }
             let file = self.names.data.files.get(fid);
             file.set_layout(Some(Layout::clone(&layout)));
             let pins = match self.names.data.locks.pin(fid, &layout, &whole(&layout), true, Locking::No).await
@@ -198,7 +230,7 @@ impl Shared {
         if lost { Err(Error::Refused(Code::TryAgain)) } else { Ok(()) }
     }
 
-    async fn seal(self: &Arc<Self>, layout: &Layout) -> Result<()> {
+    pub(crate) async fn seal(self: &Arc<Self>, layout: &Layout) -> Result<()> {
         let mut stripes: BTreeMap<(DataTarget, Fid), Vec<u32>> = BTreeMap::new();
         for place in layout.places() {
             stripes.entry((place.target, place.object.layout)).or_default().push(place.object.stripe);
@@ -211,7 +243,7 @@ impl Shared {
         sealed.await.into_iter().collect()
     }
 
-    async fn swap(
+    pub(crate) async fn swap(
         self: &Arc<Self>,
         caller: &Caller,
         fid: Fid,

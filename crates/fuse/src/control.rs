@@ -24,6 +24,7 @@
 //! | `weft.parameter.NAME` | any | | a parameter of the mount | |
 //! | `weft.process.NAME` | any | a value of the process ([`PROCESS`]) | the value, or a parameter | |
 //! | `weft.migrate` | file | | the data lies where the hint says, once it is set | |
+//! | `weft.hsm` | file | [`crate::hsm::HsmFile`] | [`crate::hsm::HsmOrder`] | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
 use proto::layout::{self, Component, Layout, LayoutHint, Pattern};
@@ -91,6 +92,9 @@ pub struct FileLayout {
     /// Whether the bytes lie on the MDT.
     #[serde(default)]
     pub on_mdt: bool,
+    /// For a file whose data is in an archive alone: how many stripes it is to have again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<i32>,
     /// The components, of a file that has several: then all else is about the last one that has objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentLayout>,
@@ -120,6 +124,9 @@ pub struct ComponentLayout {
     /// Whether the bytes lie on the MDT.
     #[serde(default)]
     pub on_mdt: bool,
+    /// Whether the data is in an archive alone.
+    #[serde(default)]
+    pub released: bool,
 }
 
 /// A wish for a layout. Fields have the meaning of [`LayoutHint`].
@@ -311,7 +318,9 @@ pub struct NotServed {
 impl FileLayout {
     /// The layout of a file; `None` if there is none.
     pub fn of(layout: &Layout) -> Option<FileLayout> {
-        let component = layout.components.iter().rfind(|component| component.is_placed())?;
+        let is_released = layout.is_released();
+        let has_place = |component: &&Component| component.is_placed() || is_released && component.wanted.is_some();
+        let component = layout.components.iter().rfind(has_place)?;
         let is_composite = layout.components.len() > 1;
         let asked = layout.components.iter().filter(|component| component.pattern != Pattern::Nothing);
         Some(FileLayout {
@@ -322,6 +331,7 @@ impl FileLayout {
             osts: component.osts().map(|ost| ost.0).collect(),
             pool: component.pool.clone(),
             on_mdt: component.pattern == Pattern::Mdt,
+            released: is_released.then(|| component.wish().stripe_count),
             components: asked.filter(|_| is_composite).map(ComponentLayout::of).collect(),
         })
     }
@@ -343,6 +353,7 @@ impl ComponentLayout {
             osts,
             pool: component.pool.clone(),
             on_mdt: component.pattern == Pattern::Mdt,
+            released: component.pattern == Pattern::Released,
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod engine;
 mod expire;
 mod find;
 mod helper;
+pub mod hsm;
 pub mod imports;
 mod interrupt;
 mod jobs;

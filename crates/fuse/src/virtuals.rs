@@ -12,6 +12,7 @@ use crate::control::{
     TargetSpace,
 };
 use crate::find::Questions;
+use crate::hsm;
 use crate::imports;
 use crate::jobs::Jobs;
 use crate::parameters;
@@ -52,6 +53,7 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
     let name = std::str::from_utf8(name).map_err(|_| Errno::NO_ATTRIBUTE)?;
     match name {
         control::LAYOUT => layout(client, fid).await,
+        hsm::HSM => Box::pin(hsm::get(client, fid)).await,
         control::FID => Ok(fid.to_string().into_bytes()),
         control::PROJECT => {
             Ok(Project::of(&client.names().getattr(fid).await?.attr).to_string().into_bytes())
@@ -174,6 +176,9 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
     if name == control::MIGRATE.as_bytes() {
         let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
         return Ok(client.migrate(caller, fid, hint.into()).await?);
+    }
+    if name == hsm::HSM.as_bytes() {
+        return Box::pin(hsm::set(client, caller, fid, value)).await;
     }
     if name == control::SYNC.as_bytes() {
         return Ok(client.sync_all().await?);

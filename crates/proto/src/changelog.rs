@@ -64,6 +64,8 @@ kinds! {
     14 SetAttr "SATTR",
     /// An extended attribute changed.
     15 Xattr "XATTR",
+    /// Its data was archived, released or restored, or its HSM flags were set.
+    16 Hsm "HSM",
     /// The time of the last change of data was set, or became known after a writer was lost.
     17 ModifyTime "MTIME",
     /// Only the time of the last change changed.
@@ -117,7 +119,7 @@ pub fn parse_mask(text: &str, before: u32) -> Option<u32> {
 
 /// Lustre's words for what never happens here are understood, and mean nothing.
 fn bits_of(word: &str) -> Option<u32> {
-    const NEVER: &[&str] = &["MARK", "RNMTO", "OPEN", "HSM", "MIGRT", "FLRW", "RESYNC", "GXATR", "NOPEN"];
+    const NEVER: &[&str] = &["MARK", "RNMTO", "OPEN", "MIGRT", "FLRW", "RESYNC", "GXATR", "NOPEN"];
     if word.eq_ignore_ascii_case("ALL") {
         return Some(mask_of(Kind::ALL));
     }

@@ -100,11 +100,13 @@ pub enum Code {
     Removed,
     /// An operator has said that the target is not to be asked.
     Inactive,
+    /// The data of the file is in its archive alone: have it restored, and ask again.
+    Released,
     /// A number that this version does not know.
     Unknown(u32),
 }
 
-const TABLE: [(u32, Code); 47] = [
+const TABLE: [(u32, Code); 48] = [
     (1, Code::NotFound),
     (2, Code::Exists),
     (3, Code::NotPermitted),
@@ -152,6 +154,7 @@ const TABLE: [(u32, Code); 47] = [
     (45, Code::OldSequence),
     (46, Code::Removed),
     (47, Code::Inactive),
+    (48, Code::Released),
 ];
 
 impl Code {

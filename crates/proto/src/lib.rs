@@ -9,6 +9,7 @@ pub mod changelog;
 pub mod code;
 pub mod config;
 pub mod find;
+pub mod hsm;
 pub mod identity;
 pub mod ids;
 pub mod intervals;

@@ -11,13 +11,13 @@ use proto::wire::messages::{
     Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_RANGE, OPEN_READ, OPEN_WRITE,
     Open, Token,
 };
-use proto::{Fid, FileKind, JobId, Layout, Name, Transno};
+use proto::{Code, Fid, FileKind, JobId, Layout, Name, Transno};
 use rt::wait::join_all;
 
 use crate::files::{OpenFile, OpenFiles};
 use crate::lock::{Before, whole};
-use crate::names::{Ended, Made, New, Told as Answer, no_change};
-use crate::{AttrChange, Caller, Forget, Handle, OpenFlags, Result};
+use crate::names::{Ended, Made, New, Told as Answer, is_released, no_change};
+use crate::{AttrChange, Caller, Error, Forget, Handle, OpenFlags, Result};
 
 impl OpenFlags {
     fn bits(self) -> u32 {
@@ -78,7 +78,12 @@ impl OpenFiles {
         };
         let changing = self.names.meta.inodes.change(&[parent], &[(parent, &name)]);
         let before = self.names.data.locks.before_new();
-        let answered = self.names.fids.make(parent, caller, create).await?;
+        let answered = loop {
+            match self.names.fids.make(parent, caller, create).await {
+                Err(error) if is_released(error) => Box::pin(self.restore_name(parent, &name)).await?,
+                answered => break answered?,
+            }
+        };
         self.names.keep_new(changing, (parent, &name), time, &answered);
         let (made, transno) = (answered.reply, answered.transno);
         let opened = Told {
@@ -107,6 +112,17 @@ impl OpenFiles {
                 Err(error)
             }
         }
+    }
+
+    /// The name that was to be made is one of a released file.
+    async fn restore_name(&self, parent: Fid, name: &Name) -> Result<()> {
+        let fid = match self.names.lookup(&Caller::root(), parent, name.as_bytes()).await {
+            Ok(found) => found.fid,
+            // Somebody has removed it: there is none to be opened.
+            Err(Error::Refused(Code::NotFound)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        self.names.layouts.restored(fid).await.map(|_| ())
     }
 
     /// Opens a file that the MDT will make.
@@ -249,7 +265,14 @@ impl OpenFiles {
         let changing = self.names.meta.inodes.change(&[if flags.write { fid } else { Fid::ZERO }], &[]);
         let head = self.head_of(fid, flags);
         let bits = flags.bits() | if head.is_some() { OPEN_RANGE } else { 0 };
-        let answered = self.targets.ask(fid, caller, |cred| Open { fid, open: bits, cred }).await?;
+        let answered = loop {
+            match self.targets.ask(fid, caller, |cred| Open { fid, open: bits, cred }).await {
+                Err(error) if is_released(error) => {
+                    Box::pin(self.names.layouts.restored(fid)).await?;
+                }
+                answered => break answered?,
+            }
+        };
         let (open, transno, brought) = (answered.reply, answered.transno, answered.bulk);
         self.names.meta.changes.changed(fid, transno);
         let (attr, layout) = (open.attr.clone(), open.layout.clone());

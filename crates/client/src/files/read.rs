@@ -17,7 +17,10 @@ impl OpenFiles {
         self.read_ahead((handle, false), file, offset, len).await;
         let mut relaying = Relaying::default();
         loop {
-            let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
+            if file.layout().is_err() {
+                return Ok(Vec::new());
+            }
+            let layout = self.names.layouts.there(file).await?;
             match self.names.data.read_locked(file, &layout, (offset, u64::from(len))).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 read => {

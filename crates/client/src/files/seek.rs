@@ -43,6 +43,9 @@ impl OpenFiles {
             return Ok(None);
         }
         match (layout, what) {
+            // What is in an archive is data: whoever copies it has it restored.
+            (Some(layout), Seek::Data) if layout.is_released() => Ok(Some(offset)),
+            (Some(layout), Seek::Hole) if layout.is_released() => Ok(Some(size)),
             (Some(layout), what) => {
                 let layout = Arc::new(layout);
                 // What other clients have not written yet has no place in an object either.

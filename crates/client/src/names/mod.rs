@@ -1,7 +1,7 @@
 //! Names and attributes: from what is kept, or by one request to the MDT; and what the MDT has to know of the data.
 //!
 //! [`cache`] is what the MDT lets this client keep; [`ops`], [`attr`] and [`layout`] are the operations; [`close`], [`truncate`] and
-//! [`complete`] keep the size of a file true between the MDT and the objects; [`relaid`] is for files whose data was moved; [`changes`]
+//! [`complete`] keep the size of a file true between the MDT and the objects; [`relaid`] is for files whose data was moved, [`restored`] for those whose data is in an archive; [`changes`]
 //! is what fsync waits for; [`search`] finds files; [`statahead`] asks for names before applications do, and
 //! [`ahead`] makes files before the MDT does.
 
@@ -18,6 +18,7 @@ mod layout;
 mod ops;
 mod relaid;
 mod removed;
+mod restored;
 mod search;
 mod statahead;
 mod timer;
@@ -41,6 +42,7 @@ pub(crate) use ops::no_change;
 pub use ops::{Page, PageEntry};
 pub(crate) use relaid::{Layouts, Relaying, is_of_layout};
 use removed::Removed;
+pub(crate) use restored::is_released;
 pub(crate) use statahead::Settings as StataheadSettings;
 use statahead::Statahead;
 

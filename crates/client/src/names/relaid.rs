@@ -10,6 +10,7 @@ use proto::{Code, Cred, DataTarget, Fid, Layout};
 use rt::wait::join_all;
 use rt::{Rt, Time};
 
+use super::restored::is_released;
 use crate::data::{FileState, WriteBack};
 use crate::names::MetadataCache;
 use crate::targets::Targets;
@@ -35,8 +36,8 @@ pub(crate) fn is_of_layout(error: Error) -> bool {
 
 /// Learns where the data of a file lies now.
 pub(crate) struct Layouts {
-    rt: Rt,
-    targets: Arc<Targets>,
+    pub(super) rt: Rt,
+    pub(super) targets: Arc<Targets>,
     pub(super) meta: Arc<MetadataCache>,
     back: Arc<WriteBack>,
 }
@@ -150,21 +151,30 @@ impl Layouts {
         file: &Arc<FileState>,
         (offset, len): (u64, u64),
     ) -> Result<Arc<Layout>> {
-        let layout = file.layout()?;
-        if layout.is_placed(offset, len) {
-            return Ok(layout);
-        }
         let fid = file.fid;
-        let changing = self.meta.inodes.change(&[fid], &[]);
-        let answered = self.targets.settled_mdt_of(fid).await?.call(PlaceData { fid, offset, len }).await?;
-        self.meta.changes.changed(fid, answered.transno);
-        self.meta.not_kept(&changing, &answered.reply);
-        file.set_layout(answered.reply.layout);
-        let layout = file.layout()?;
-        if layout.is_placed(offset, len) { Ok(layout) } else { Err(Error::Refused(Code::Io)) }
+        loop {
+            let layout = self.there(file).await?;
+            if layout.is_placed(offset, len) {
+                return Ok(layout);
+            }
+            let changing = self.meta.inodes.change(&[fid], &[]);
+            let place = PlaceData { fid, offset, len };
+            let answered = match self.targets.settled_mdt_of(fid).await?.call(place).await {
+                Err(error) if is_released(error) => {
+                    file.set_layout(self.restored(fid).await?);
+                    continue;
+                }
+                answered => answered?,
+            };
+            self.meta.changes.changed(fid, answered.transno);
+            self.meta.not_kept(&changing, &answered.reply);
+            file.set_layout(answered.reply.layout);
+            let layout = file.layout()?;
+            return if layout.is_placed(offset, len) { Ok(layout) } else { Err(Error::Refused(Code::Io)) };
+        }
     }
 
-    /// The layout of a file as it is now. The MDT is asked if it may have more objects than this client knows of: not while this client
+    /// The layout of a file as it is now, with its data there. The MDT is asked if it may have more objects than this client knows of: not while this client
     /// holds the layout.
     pub(crate) async fn current(self: &Arc<Self>, file: &Arc<FileState>) -> Result<Arc<Layout>> {
         let layout = file.layout()?;
@@ -176,7 +186,7 @@ impl Layouts {
             Some(layout) => Some(layout),
             None => self.fetch_entry(file.fid).await?.layout,
         });
-        file.layout()
+        self.there(file).await
     }
 
     /// Whether `layout` is not in force any more, if others may have let it grow. The file has the one that is, then.

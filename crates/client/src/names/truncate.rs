@@ -7,7 +7,7 @@ use proto::wire::messages::{Entry, SetAttr};
 use proto::{Attr, Code};
 
 use crate::data::{FileState, merge};
-use crate::names::{Relaying, Sizes};
+use crate::names::{Relaying, Sizes, is_released};
 use crate::{Caller, Error, Result};
 
 /// A truncate that an application waits for: meanwhile the kernel writes none of the file's pages back.
@@ -39,7 +39,12 @@ impl Sizes {
         let attr = {
             let _alone = file.alone().await?;
             let changing = self.meta.inodes.change(&[set.fid], &[]);
-            let answered = self.targets.ask(set.fid, caller, |cred| SetAttr { cred, ..set.clone() }).await?;
+            let answered = loop {
+                match self.targets.ask(set.fid, caller, |cred| SetAttr { cred, ..set.clone() }).await {
+                    Err(error) if is_released(error) => drop(self.layouts.restored(set.fid).await?),
+                    answered => break answered?,
+                }
+            };
             self.meta.changes.changed(set.fid, answered.transno);
             self.meta.not_kept(&changing, &answered.reply);
             // This client and the MDT may be lost together: an MDT that then knows an older size of objects that were cut would tell it

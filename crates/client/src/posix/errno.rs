@@ -64,7 +64,7 @@ impl From<Code> for Errno {
             Code::NoSpace => libc::ENOSPC,
             Code::Quota => libc::EDQUOT,
             Code::TooLarge => libc::EFBIG,
-            Code::NoComponent => libc::ENODATA,
+            Code::NoComponent | Code::Released => libc::ENODATA,
             Code::TooManyLinks => libc::EMLINK,
             // The kernel follows symbolic links itself, so this is a directory that would move below itself.
             Code::Loop | Code::Invalid => libc::EINVAL,

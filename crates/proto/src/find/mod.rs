@@ -81,6 +81,8 @@ pub const LAYOUT_OVERSTRIPED: u8 = 1 << 1;
 pub const LAYOUT_COMPOSITE: u8 = 1 << 2;
 /// The first bytes lie on the MDT.
 pub const LAYOUT_MDT: u8 = 1 << 3;
+/// The data is in an archive alone.
+pub const LAYOUT_RELEASED: u8 = 1 << 4;
 
 /// Numbers from `min` to `max`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -317,6 +319,11 @@ fn judge_empty(subject: &Subject<'_>) -> Verdict {
 }
 
 fn layout_bits(layout: &Layout, last: Option<&Component>) -> u8 {
+    let released = if layout.is_released() { LAYOUT_RELEASED } else { 0 };
+    shape_bits(layout, last) | released
+}
+
+fn shape_bits(layout: &Layout, last: Option<&Component>) -> u8 {
     let parts = layout.components.iter().filter(|component| component.pattern != Pattern::Nothing).count();
     let is_overstriped = last.is_some_and(|last| last.overstriped);
     let is_on_mdt = layout.components.first().is_some_and(|first| first.pattern == Pattern::Mdt);

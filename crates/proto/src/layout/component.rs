@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{LayoutHint, Place, Run};
 use crate::ids::{DataTarget, Fid, MdtIndex, ObjectId, OstIndex};
-use crate::limits::{MDT_DATA_BYTES_MAX, STRIPE_SIZE_UNIT, STRIPES_MAX};
+use crate::limits::{MDT_DATA_BYTES_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
 
 /// How the bytes of a component lie in its objects. The numbers are those of the wire and of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +19,19 @@ pub enum Pattern {
     Pending,
     /// The extent never has data: whoever writes to it is refused.
     Nothing,
+    /// The data is in the archive of the file's HSM state, and gets objects again as [`Component::wanted`] says when it is restored
+    /// (Lustre's LOV_PATTERN_F_RELEASED).
+    Released,
     /// One that this version does not know: it is kept as it is, and its data is left alone.
     Unknown(u32),
 }
 
 impl Pattern {
+    /// Whether the component says what objects it is to get.
+    pub fn has_wish(self) -> bool {
+        matches!(self, Pattern::Pending | Pattern::Released)
+    }
+
     /// The number of the pattern.
     pub fn to_u32(self) -> u32 {
         match self {
@@ -31,6 +39,7 @@ impl Pattern {
             Pattern::Mdt => 0x100,
             Pattern::Pending => 0x101,
             Pattern::Nothing => 0x102,
+            Pattern::Released => 0x103,
             Pattern::Unknown(number) => number,
         }
     }
@@ -42,6 +51,7 @@ impl Pattern {
             0x100 => Pattern::Mdt,
             0x101 => Pattern::Pending,
             0x102 => Pattern::Nothing,
+            0x103 => Pattern::Released,
             number => Pattern::Unknown(number),
         }
     }
@@ -69,7 +79,7 @@ pub struct Component {
     pub targets: SmallVec<[DataTarget; 4]>,
     /// The pool that the targets were taken from; empty for none.
     pub pool: String,
-    /// What objects it gets with the first write to its extent; there if it is [`Pattern::Pending`].
+    /// What objects it gets with the first write to its extent; there if [`Pattern::has_wish`].
     pub wanted: Option<Box<LayoutHint>>,
 }
 
@@ -112,9 +122,37 @@ impl Component {
         }
     }
 
+    /// The same extent when its data is in an archive alone; `file` is the file's first layout id. What lay on an MDT is restored to
+    /// an OST.
+    pub fn released(&self, file: Fid) -> Component {
+        if self.pattern == Pattern::Nothing {
+            return self.clone();
+        }
+        let wanted = self.wish();
+        let without = Component::without_objects(file, (self.start, self.end), Some(wanted));
+        Component { pattern: Pattern::Released, ..without }
+    }
+
+    /// What to ask for to get such objects again.
+    pub fn wish(&self) -> LayoutHint {
+        match &self.wanted {
+            Some(wanted) => LayoutHint::clone(wanted),
+            None if self.pattern == Pattern::Mdt => {
+                LayoutHint { stripe_count: 1, stripe_size: STRIPE_SIZE_DEFAULT, ..LayoutHint::default() }
+            }
+            None => LayoutHint {
+                stripe_count: self.targets.len() as i32,
+                stripe_size: self.stripe_size,
+                overstripe: self.overstriped,
+                pool: self.pool.clone(),
+                ..LayoutHint::default()
+            },
+        }
+    }
+
     /// Whether there are objects for the data.
     pub fn is_placed(&self) -> bool {
-        !matches!(self.pattern, Pattern::Pending | Pattern::Nothing)
+        !matches!(self.pattern, Pattern::Pending | Pattern::Nothing | Pattern::Released)
     }
 
     /// Whether the component can be what somebody made: a known pattern has a stripe size in units of 64 KiB and 1 to 2,000
@@ -123,7 +161,7 @@ impl Component {
         let known = self.stripe_size != 0
             && self.stripe_size.is_multiple_of(STRIPE_SIZE_UNIT)
             && self.targets.is_empty() != self.is_placed()
-            && self.wanted.is_some() == (self.pattern == Pattern::Pending)
+            && self.wanted.is_some() == self.pattern.has_wish()
             && (self.pattern != Pattern::Mdt || self.is_sane_on_mdt());
         self.id.is_sane()
             && self.start < self.end

@@ -81,7 +81,31 @@ impl Layout {
 
     /// Whether a part of the file has no objects yet, so that another client may give it some at any time.
     pub fn is_growing(&self) -> bool {
-        self.components.iter().any(|component| component.pattern == Pattern::Pending)
+        self.components.iter().any(|component| component.pattern.has_wish())
+    }
+
+    /// Whether the data is in an archive alone.
+    pub fn is_released(&self) -> bool {
+        self.components.iter().any(|component| component.pattern == Pattern::Released)
+    }
+
+    /// What a file without data in the file system has, of the next generation; `None` if there is none. `file` is its first layout id.
+    pub fn released(&self, file: Fid) -> Option<Layout> {
+        let generation = self.generation.checked_add(1)?;
+        let components = self.components.iter().map(|component| component.released(file)).collect();
+        Some(Layout { generation, components })
+    }
+
+    /// What to ask for to get a file that lies in the same way.
+    pub fn wish(&self) -> LayoutHint {
+        let part = |component: &Component| HintPart::new(component.end, component.wish());
+        let is_one = |part: &HintPart| part.end == u64::MAX;
+        let wanted = self.components.iter().filter(|component| component.pattern != Pattern::Nothing);
+        let parts: Vec<HintPart> = wanted.map(part).collect();
+        match &parts[..] {
+            [one] if is_one(one) => one.hint(),
+            _ => LayoutHint { parts, ..LayoutHint::default() },
+        }
     }
 
     /// Whether there are objects for all of `[offset, offset + len)`.

@@ -231,7 +231,7 @@ impl Body for Component {
         let targets = (0..count).map(|_| from.take()).collect::<Result<_, _>>()?;
         let pool = from.take()?;
         let wanted = match pattern {
-            Pattern::Pending => Some(Box::new(from.take()?)),
+            pattern if pattern.has_wish() => Some(Box::new(from.take()?)),
             _ => None,
         };
         Ok(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool, wanted })

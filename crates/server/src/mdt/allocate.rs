@@ -413,6 +413,9 @@ pub fn place(
     if layout.touched(offset, len).any(|component| component.pattern == Pattern::Nothing) {
         return Err(Code::NoComponent);
     }
+    if layout.is_released() {
+        return Err(Code::Released);
+    }
     if layout.is_placed(offset, len) {
         return Ok(None);
     }

@@ -40,6 +40,8 @@ pub const QUOTA: u8 = MDT + 15;
 pub const LOAD: u8 = MDT + 16;
 /// `[OWNERS][index: 4][kind: 1][0: 11][layout id][boot: 8][number: 8]`: stripes of a layout that got another owner, on an OST or this MDT.
 pub const OWNERS: u8 = MDT + 17;
+/// `[HSM_ACTION][cookie: 8]`: what a copytool is asked to do with a file, and has not done.
+pub const HSM_ACTION: u8 = MDT + 18;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
@@ -224,6 +226,18 @@ pub fn of_client(prefix: u8, client: ClientId) -> Vec<u8> {
     key.push(prefix);
     key.extend_from_slice(&client.0.to_be_bytes());
     key
+}
+
+/// Key of an action of HSM.
+pub fn hsm_action(cookie: u64) -> Bytes {
+    let mut key = vec![HSM_ACTION];
+    key.extend_from_slice(&cookie.to_be_bytes());
+    key.into()
+}
+
+/// The cookie of such a key.
+pub fn hsm_action_of(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?))
 }
 
 /// Key of a granted sequence.

@@ -17,6 +17,7 @@ mod destroy;
 mod export;
 mod flocks;
 mod head;
+mod hsm;
 mod inode;
 mod keep;
 mod keys;
@@ -68,6 +69,7 @@ use changelog::Changelog;
 use context::Ctx;
 use export::Export;
 use flocks::Flocks;
+use hsm::Hsm;
 use inode::Inode;
 use keep::Grants;
 use lfsck::Lfsck;
@@ -109,6 +111,7 @@ pub struct Mdt {
     quotas: Quotas,
     load: Arc<Load>,
     lfsck: Lfsck,
+    hsm: Hsm,
     /// The first bytes of files.
     data: Arc<Data>,
 }
@@ -141,6 +144,7 @@ impl Handler for Mdt {
             changelog: Changelog::open(&env)?,
             load: Arc::new(Load::open(&env)),
             lfsck: Lfsck::new(&env.rt),
+            hsm: Hsm::open(&env)?,
             data,
             rt: env.rt,
             stop: env.stop,
@@ -166,6 +170,7 @@ impl Handler for Mdt {
         self.rt.spawn(self.grants.reclaimer.clone().run());
         self.rt.spawn(load::sample(self.load.clone()));
         self.rt.spawn(lfsck::run(self.clone()));
+        self.rt.spawn(hsm::run(self.clone()));
     }
 
     async fn handle(
@@ -257,6 +262,7 @@ impl Handler for Mdt {
             Reply::Open(opened) => &mut opened.attr,
             Reply::Link(entry) | Reply::SetAttr(entry) => &mut entry.attr,
             Reply::SetLayout(entry) | Reply::SwapLayouts(entry) | Reply::PlaceData(entry) => &mut entry.attr,
+            Reply::ReleaseData(entry) => &mut entry.attr,
             Reply::Close(settled) | Reply::SetSize(settled) => match &mut settled.entry {
                 Some(entry) => &mut entry.attr,
                 None => return,
@@ -299,6 +305,7 @@ impl Shown for Mdt {
         self.changelog.parameters(tree);
         self.load.parameters(tree);
         self.lfsck.parameters(tree);
+        self.hsm.parameters(tree);
         self.data.statistics(tree);
     }
 
@@ -399,6 +406,12 @@ impl Mdt {
             MdtRequest::SetLayout(request) => Box::pin(ops::layout::set_layout(self, ctx, request)).await,
             MdtRequest::PlaceData(request) => Box::pin(ops::layout::place_data(self, ctx, request)).await,
             MdtRequest::SwapLayouts(request) => Box::pin(ops::layout::swap_layouts(self, ctx, request)).await,
+            MdtRequest::GetHsm(request) => ops::hsm::get_hsm(self, ctx, request),
+            MdtRequest::SetHsm(request) => Box::pin(ops::hsm::set_hsm(self, ctx, request)).await,
+            MdtRequest::ReleaseData(request) => Box::pin(ops::hsm::release_data(self, ctx, request)).await,
+            MdtRequest::AskHsm(request) => Box::pin(ops::hsm::ask_hsm(self, ctx, request)).await,
+            MdtRequest::TakeHsm(request) => Box::pin(ops::hsm::take_hsm(self, request)).await,
+            MdtRequest::EndHsm(request) => Box::pin(ops::hsm::end_hsm(self, request)).await,
             MdtRequest::GetDefaultLayout(request) => ops::layout::get_default_layout(self, ctx, request),
             MdtRequest::Flock(request) => Box::pin(ops::flock::flock(self, ctx, request)).await,
             MdtRequest::FlockWait(request) => Box::pin(ops::flock::flock_wait(self, ctx, request)).await,

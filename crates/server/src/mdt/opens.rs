@@ -167,6 +167,11 @@ impl Opens {
         writers.next().is_some_and(|first| first.opener == opener) && writers.next().is_none()
     }
 
+    /// Whether anybody has the file open for writing.
+    pub fn is_written(&self, fid: Fid) -> bool {
+        self.shard(fid).open.get(&fid).is_some_and(OpenFile::is_written)
+    }
+
     /// Whether one session has the file open for writing, and it is not `session`.
     pub fn is_written_by_another_alone(&self, fid: Fid, session: u64) -> bool {
         let shard = self.shard(fid);

@@ -6,6 +6,7 @@ mod components;
 mod degraded;
 mod failover;
 mod heads;
+mod hsm;
 mod leases;
 mod lfsck;
 mod made;

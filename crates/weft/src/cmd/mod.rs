@@ -3,6 +3,7 @@
 mod ask_mount;
 mod burst;
 mod check;
+mod copytool;
 mod down;
 mod drain;
 mod du;
@@ -72,6 +73,7 @@ enum Command {
     Drain(drain::Arguments),
     Stage(stage::Arguments),
     Policy(policy::Arguments),
+    Copytool(copytool::Arguments),
     Du(du::Arguments),
     Rankfs(rankfs::Arguments),
     RankMount(rank_mount::Arguments),
@@ -110,6 +112,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Sync(arguments) => sync::run(&arguments),
         Command::Drain(arguments) => drain::run(&arguments),
         Command::Stage(arguments) => stage::run(&arguments),
+        Command::Copytool(arguments) => copytool::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
         Command::Du(arguments) => du::run(&arguments),
         Command::Rankfs(arguments) => rankfs::run(&arguments),

@@ -258,7 +258,7 @@ fn read_keys(fsname: &FsName, server_key: Option<&Path>) -> Result<Keys, Failure
     Ok(Keys { server: Some(keys::read(&server)?), client: Some(keys::read(&client)?) })
 }
 
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "server".to_owned() } else { name }
 }

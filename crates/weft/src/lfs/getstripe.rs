@@ -237,10 +237,11 @@ fn file(path: &str, layout: &FileLayout, style: Style) -> String {
         return text + &composite::file(layout, style);
     }
     let Fields { count, size, pattern, generation, offset, pool, objects } = style.fields;
-    let pattern_name = composite::pattern(layout.overstriped, layout.on_mdt);
+    let pattern_name = composite::pattern(layout.overstriped, layout.on_mdt, layout.released.is_some());
     let first = layout.osts.first().copied().unwrap_or(0);
+    let stripes = layout.released.unwrap_or(layout.osts.len() as i32);
     let values = [
-        (count, "lmm_stripe_count:  ", layout.osts.len().to_string()),
+        (count, "lmm_stripe_count:  ", stripes.to_string()),
         (size, "lmm_stripe_size:   ", layout.stripe_size.to_string()),
         (pattern, "lmm_pattern:       ", pattern_name.to_owned()),
         (generation, "lmm_layout_gen:    ", layout.generation.to_string()),

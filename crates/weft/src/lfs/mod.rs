@@ -7,6 +7,7 @@ mod df;
 mod fid;
 pub(crate) mod find;
 mod getstripe;
+pub(crate) mod hsm;
 pub(crate) mod migrate;
 mod pools;
 mod project;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use fuse::control::Hint;
+use fuse::hsm::HsmOrder;
 use fuse::session::MountEntry;
 
 use crate::failure::Failure;
@@ -59,6 +61,29 @@ enum Command {
     Path2fid(fid::PathArguments),
     #[command(name = "fid2path")]
     Fid2path(fid::FidArguments),
+    #[command(name = "hsm_state")]
+    HsmState(hsm::StateArguments),
+    #[command(name = "hsm_action")]
+    HsmAction(hsm::ActionArguments),
+    #[command(name = "hsm_set")]
+    HsmSet(hsm::FlagArguments),
+    /// Clear flags of files
+    #[command(name = "hsm_clear")]
+    HsmClear(hsm::FlagArguments),
+    #[command(name = "hsm_archive")]
+    HsmArchive(hsm::ArchiveArguments),
+    /// Have copytools bring the data of files back
+    #[command(name = "hsm_restore")]
+    HsmRestore(hsm::FileArguments),
+    /// Give the data of files up that an archive has
+    #[command(name = "hsm_release")]
+    HsmRelease(hsm::FileArguments),
+    /// Have copytools remove the copies of files
+    #[command(name = "hsm_remove")]
+    HsmRemove(hsm::FileArguments),
+    /// Cancel what copytools were asked to do with files
+    #[command(name = "hsm_cancel")]
+    HsmCancel(hsm::FileArguments),
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -73,15 +98,6 @@ const NOT_YET: &[&str] = &[
     "getsom",
     "heat_get",
     "heat_set",
-    "hsm_action",
-    "hsm_archive",
-    "hsm_cancel",
-    "hsm_clear",
-    "hsm_release",
-    "hsm_remove",
-    "hsm_restore",
-    "hsm_set",
-    "hsm_state",
     "ladvise",
     "ls",
     "mirror",
@@ -137,6 +153,15 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Check(arguments) => targets::check(&arguments),
         Command::Path2fid(arguments) => fid::path2fid(&arguments),
         Command::Fid2path(arguments) => fid::fid2path(&arguments),
+        Command::HsmState(arguments) => hsm::state(&arguments),
+        Command::HsmAction(arguments) => hsm::action(&arguments),
+        Command::HsmSet(arguments) => hsm::set(&arguments),
+        Command::HsmClear(arguments) => hsm::clear(&arguments),
+        Command::HsmArchive(arguments) => hsm::archive(&arguments),
+        Command::HsmRestore(arguments) => hsm::order(&arguments, HsmOrder::Restore),
+        Command::HsmRelease(arguments) => hsm::order(&arguments, HsmOrder::Release),
+        Command::HsmRemove(arguments) => hsm::order(&arguments, HsmOrder::Remove),
+        Command::HsmCancel(arguments) => hsm::order(&arguments, HsmOrder::Cancel),
         Command::Other(words) => Err(usage::no_command("lfs", &words, NOT_YET)),
     };
     match outcome {

@@ -271,6 +271,12 @@ operations! {
         56 RestateNames(RestateNames) -> Done: Session, Reads, Reserved, never, never;
         75 RestateAlone(RestateAlone) -> Done: Session, Reads, Reserved, never, never;
         76 KeepPromises(KeepPromises) -> PromisesKept: Session, Frees, Shared, never, always;
+        78 GetHsm(GetHsm) -> HsmState: Session, Reads, Shared, never, always;
+        79 SetHsm(SetHsm) -> HsmState: Session, Frees, Shared, never, always;
+        84 ReleaseData(ReleaseData) -> Entry: Session, Frees, Shared, never, always;
+        85 AskHsm(AskHsm) -> HsmAsked: Session, Reads, Shared, never, never;
+        86 TakeHsm(TakeHsm) -> HsmWork: Session, Reads, Shared, |take| take.wait_ms > 0, never;
+        87 EndHsm(EndHsm) -> HsmAsked: Session, Reads, Shared, never, never;
         72 CancelBits(CancelBits) -> Done: Session, Reads, Reserved, never, never;
         73 HoldSpace(HoldSpace) -> SpaceHeld: Session, Reads, Shared, never, never;
     }

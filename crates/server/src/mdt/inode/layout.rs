@@ -81,7 +81,7 @@ fn take_component(from: &mut Reader) -> Option<Component> {
     let overstriped = flags & FLAG_OVERSTRIPED != 0;
     let pool = take_text(from)?;
     let wanted = match pattern {
-        Pattern::Pending => Some(Box::new(take_hint_from(from)?)),
+        pattern if pattern.has_wish() => Some(Box::new(take_hint_from(from)?)),
         _ => None,
     };
     Some(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool, wanted })

@@ -1,6 +1,9 @@
 //! The record of an inode. Specified in `docs/disk-mdt.md#inode`.
 
+mod hsm;
 mod layout;
+
+pub use hsm::Hsm;
 
 use bytes::Bytes;
 use proto::acl::Acl;
@@ -8,7 +11,7 @@ use proto::layout::LayoutHint;
 use proto::types::MODE_KIND;
 use proto::wire::Reader;
 use proto::wire::messages::{Entry, Granted, LOCK_LAYOUT, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR};
-use proto::{Attr, Fid, FileKind, FileOwner, Layout, Timestamp};
+use proto::{Attr, Code, Fid, FileKind, FileOwner, Layout, Timestamp};
 use service::VERSION_OF_THIS;
 use store::sums::INODE_FORMAT_OF_PROJECTS;
 
@@ -35,6 +38,7 @@ const TAG_HINT: u8 = 2;
 const TAG_TARGET: u8 = 3;
 const TAG_ACL: u8 = 5;
 const TAG_DEFAULT_ACL: u8 = 6;
+const TAG_HSM: u8 = 7;
 
 /// Size of a directory in bytes, as `stat` shows it.
 const DIR_BYTES: u64 = 4096;
@@ -90,6 +94,8 @@ pub struct Inode {
     pub acl: Option<Acl>,
     /// What new files in it inherit; of directories.
     pub default_acl: Option<Acl>,
+    /// What an archive has of a regular file, or may have; nothing in most.
+    pub hsm: Hsm,
     /// Transno of the last change.
     pub version: u64,
 }
@@ -123,6 +129,7 @@ impl Inode {
             target: Bytes::new(),
             acl: None,
             default_acl: None,
+            hsm: Hsm::default(),
             version: VERSION_OF_THIS,
         }
     }
@@ -188,6 +195,17 @@ impl Inode {
     /// Attributes and layout, of which `lock` may be kept.
     pub fn entry_kept(&self, lock: Granted) -> Entry {
         Entry { attr: self.attr(), layout: self.layout.clone(), xattrs: self.xattrs, lock }
+    }
+
+    /// Somebody may write from now on: what is known of the size and of the archive's copy may be old.
+    pub fn begin_writing(&mut self) {
+        self.size_known = false;
+        self.hsm.data_may_change();
+    }
+
+    /// Refuses a change of data that is in an archive alone.
+    pub fn check_there(&self) -> Result<(), Code> {
+        if self.hsm.is_released() { Err(Code::Released) } else { Ok(()) }
     }
 
     /// Something changed at `time`.
@@ -259,6 +277,9 @@ impl Inode {
                 put_tagged(&mut out, tag, |out| out.extend_from_slice(&acl.encode()));
             }
         }
+        if self.hsm != Hsm::default() {
+            put_tagged(&mut out, TAG_HSM, |out| self.hsm.put(out));
+        }
         out.into()
     }
 
@@ -312,6 +333,7 @@ impl Inode {
             target: Bytes::new(),
             acl: None,
             default_acl: None,
+            hsm: Hsm::default(),
             version,
         })
     }
@@ -328,6 +350,7 @@ impl Inode {
                 TAG_TARGET => self.target = body,
                 TAG_ACL => self.acl = Acl::decode(&body).ok()?,
                 TAG_DEFAULT_ACL => self.default_acl = Acl::decode(&body).ok()?,
+                TAG_HSM => self.hsm = Hsm::take(body)?,
                 _ => return None,
             }
         }
@@ -406,6 +429,7 @@ mod tests {
             target: Bytes::from_static(b"../elsewhere"),
             acl: Some(acl()),
             default_acl: Some(acl()),
+            hsm: Hsm { flags: 9, archive: 2, copy: 7, copying: 1 << 40 },
             version: 77,
             ..Inode::new(fid, 0o100_644, time(0))
         }

@@ -1,6 +1,7 @@
 //! SetLayout, GetDefaultLayout and SwapLayouts: on which OSTs files lie (FEATURES L11, L17, L18).
 
 use proto::changelog::Kind;
+use proto::hsm::flag;
 use proto::layout::LayoutHint;
 use proto::wire::Reply;
 use proto::wire::messages::{
@@ -61,6 +62,7 @@ fn check_default(mdt: &Mdt, request: &SetLayout, dir: &Inode) -> Result<(), Code
 fn layout_again(mdt: &Mdt, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Result<Layout, Code> {
     access::may(&request.cred, file, ACCESS_WRITE)?;
     let hint = request.hint.as_ref().ok_or(Code::Invalid)?;
+    file.check_there()?;
     if file.may_have_objects() {
         return Err(Code::Exists);
     }
@@ -139,6 +141,10 @@ fn swap_layouts_now(mdt: &Mdt, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
         let taken = other.layout.replace(given_up).filter(|_| unnamed).ok_or(Code::Invalid)?;
         file.layout = Some(Layout { generation: next, ..taken });
         file.written = true;
+        if file.hsm.is_released() {
+            file.hsm.flags &= !flag::RELEASED;
+            mdt.tell(&mut changes, Kind::Hsm, file.fid, |record| record);
+        }
         if let Some(blocks) = blocks.filter(|_| file.size_known) {
             file.blocks = blocks;
         }

@@ -10,6 +10,7 @@ pub(super) mod fid_to_path;
 pub(super) mod find;
 pub(super) mod flock;
 pub(super) mod get_attr;
+pub(super) mod hsm;
 pub(super) mod keep_promises;
 pub(super) mod layout;
 pub(super) mod link;

@@ -52,6 +52,7 @@ pub(super) fn open_inode(
     check(ctx, &inode, open, cred)?;
     if open & OPEN_WRITE != 0 {
         check_whole(mdt, ctx, &inode)?;
+        inode.check_there()?;
     }
     ctx.data().has_room()?;
     let handle = ctx.xid.0;
@@ -65,8 +66,8 @@ pub(super) fn open_inode(
         // It may keep the size, which it alone could change until now.
         ctx.need(&[(fid, LOCK_UPDATE)])?;
     }
-    if write && known {
-        inode.size_known = false;
+    if write && (known || inode.hsm.is_relied_on()) {
+        inode.begin_writing();
         inode.version = service::VERSION_OF_THIS;
         changes.put_inode(&inode, LOCK_UPDATE);
     }

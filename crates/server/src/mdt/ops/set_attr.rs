@@ -52,7 +52,7 @@ pub(super) fn plan(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Step<Planned> {
     }
     apply_project(request, &mut inode)?;
     if request.size.is_some() {
-        inode.size_known = false;
+        inode.begin_writing();
         inode.touch_data(request.time);
     }
     if let Some(atime) = &request.atime {
@@ -124,6 +124,7 @@ fn check_size(mdt: &Mdt, ctx: &Ctx, request: &SetAttr, inode: &Inode, size: u64)
         return Err(Code::TooLarge);
     }
     super::open::check_whole(mdt, ctx, inode)?;
+    inode.check_there()?;
     check_writer(mdt, ctx, request, inode)
 }
 

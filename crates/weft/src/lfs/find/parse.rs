@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytes::Bytes;
 use proto::find::{
-    DEPTH_MAX, Expr, Glob, LAYOUT_COMPOSITE, LAYOUT_MDT, LAYOUT_OVERSTRIPED, LAYOUT_RAID0, NODES_MAX,
+    DEPTH_MAX, Expr, Glob, LAYOUT_COMPOSITE, LAYOUT_MDT, LAYOUT_OVERSTRIPED, LAYOUT_RAID0, LAYOUT_RELEASED, NODES_MAX,
     QUERY_BYTES_MAX, Test, TimeOf, kind_bit,
 };
 use proto::{FileKind, OstIndex, TargetId, TargetKind};
@@ -282,6 +282,7 @@ impl<W: World> Parser<'_, W> {
                     Some("overstriped") => LAYOUT_OVERSTRIPED,
                     Some("composite") => LAYOUT_COMPOSITE,
                     Some("mdt") => LAYOUT_MDT,
+                    Some("released") => LAYOUT_RELEASED,
                     _ => return Err(not(&value, name)),
                 };
                 Test::Layout(bits)

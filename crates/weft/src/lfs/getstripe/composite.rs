@@ -30,11 +30,13 @@ fn end(end: u64) -> String {
 }
 
 /// Lustre's name of a pattern.
-pub(super) fn pattern(overstriped: bool, on_mdt: bool) -> &'static str {
-    match (overstriped, on_mdt) {
-        (_, true) => "mdt",
-        (true, false) => "raid0,overstriped",
-        (false, false) => "raid0",
+pub(super) fn pattern(overstriped: bool, on_mdt: bool, released: bool) -> &'static str {
+    match (overstriped, on_mdt, released) {
+        (_, true, _) => "mdt",
+        (true, false, false) => "raid0,overstriped",
+        (false, false, false) => "raid0",
+        (true, false, true) => "raid0,overstriped,released",
+        (false, false, true) => "raid0,released",
     }
 }
 
@@ -93,7 +95,7 @@ fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) 
     let values = [
         (count, "lmm_stripe_count:  ", component.stripe_count.to_string()),
         (size, "lmm_stripe_size:   ", component.stripe_size.to_string()),
-        (shape, "lmm_pattern:       ", pattern(component.overstriped, component.on_mdt).to_owned()),
+        (shape, "lmm_pattern:       ", pattern(component.overstriped, component.on_mdt, component.released).to_owned()),
         (generation, "lmm_layout_gen:    ", of_component.to_string()),
         (offset, "lmm_stripe_offset: ", first(component).to_string()),
         (pool && !component.pool.is_empty(), "lmm_pool:          ", component.pool.clone()),
@@ -167,7 +169,7 @@ pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
                     (
                         style.fields.pattern,
                         "pattern:       ",
-                        pattern(hint.overstripe, part.on_mdt).to_owned(),
+                        pattern(hint.overstripe, part.on_mdt, false).to_owned(),
                     ),
                     (style.fields.offset, "stripe_offset: ", hint.start_index.to_string()),
                 ];

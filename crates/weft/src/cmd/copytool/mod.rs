@@ -1,0 +1,128 @@
+//! `weft copytool`: copies files to an archive and back, as the coordinator of the MDT says (`docs/hsm.md#copytools`).
+
+mod posix;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use client::hsm::{Copytool, CopytoolOptions, Done};
+use mounting::{Source, connect::connect};
+use proto::hsm::ARCHIVE_MAX;
+use rpc::{Keys, Role};
+use rt::wait::unless;
+
+use crate::failure::{Failure, Outcome};
+use super::serve::host_name;
+use crate::{keys, mountpoint, serving};
+use posix::Posix;
+
+/// Copy files to an archive and back, as "lfs hsm_archive" and those who read released files ask for.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The directory of the archive, on any file system
+    #[arg(long, short = 'p', value_name = "DIRECTORY")]
+    hsm_root: PathBuf,
+    /// Number of the archive; several times for several [default: all]
+    #[arg(long, short = 'A', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ARCHIVE_MAX)))]
+    archive: Vec<u32>,
+    /// Files that are copied at the same time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    parallel: u32,
+    /// Name of the copytool, another one for each [default: HOST:DIRECTORY]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// File with the key of the file system [default: as for "weft mount"]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// A mount point, or MGS:/FILESYSTEM as for "weft mount"
+    #[arg(value_name = "MOUNTPOINT|SOURCE")]
+    source: String,
+}
+
+/// Runs the command, until a signal ends it.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let source = source(&arguments.source)?;
+    let key = keys::resolve(arguments.key.as_deref(), &source.fsname, Role::Client)?;
+    let keys = Keys { server: None, client: Some(keys::read(&key)?) };
+    let signals = serving::catch_signals()?;
+    let (node, rt) = serving::start_runtime()?;
+    node.block_on(async {
+        let archive = Posix::open(&rt, &arguments.hsm_root).map_err(|error| {
+            let root = arguments.hsm_root.display();
+            Failure::new(format!("{root}: {}; name a directory for the archive", crate::control::describe(&error)))
+        })?;
+        let name = arguments.name.clone().unwrap_or_else(|| default_name(&arguments.hsm_root));
+        let hub = serving::hub(&rt, &source.fsname, keys, None);
+        let client = connect(&hub, &source, &mounting::Options::default()).await?;
+        let options = CopytoolOptions {
+            agent: name.clone(),
+            archives: arguments.archive.clone(),
+            parallel: arguments.parallel as usize,
+        };
+        out!("copytool {name} serves {source}");
+        let counts = Arc::new(Counts::default());
+        let tool = Copytool::new(client.clone(), archive, options, {
+            let counts = counts.clone();
+            move |done, result| counts.add(done, result)
+        });
+        let running = tool.run();
+        let ended = unless(signals.wait(), running).await;
+        let unmounted = client.unmount().await;
+        hub.close().await;
+        out!("{}", counts.text());
+        ended.unwrap_or(Ok(())).and(unmounted).map_err(|error| Failure::new(error.to_string()))?;
+        Ok(0)
+    })
+}
+
+/// What the copytool has done.
+#[derive(Default)]
+struct Counts {
+    done: AtomicU64,
+    failed: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counts {
+    fn add(&self, done: Done, result: &client::Result<()>) {
+        let Done { fid, action, bytes } = done;
+        match result {
+            Ok(()) => {
+                self.done.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                tracing::info!(%fid, %action, bytes, "done");
+            }
+            Err(error) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                err!("{action} of {fid}: {error}");
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let [done, failed, bytes] = [&self.done, &self.failed, &self.bytes].map(|n| n.load(Ordering::Relaxed));
+        format!("{done} actions done, {failed} failed, {bytes} bytes copied")
+    }
+}
+
+fn default_name(root: &Path) -> String {
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    format!("{}:{}", host_name(), root.display())
+}
+
+/// The file system that is meant: of a mount point, that which is mounted there.
+fn source(text: &str) -> Result<Source, Failure> {
+    let Some(entry) = mountpoint::containing(Path::new(text)).ok().flatten().filter(|_| text.starts_with('/')) else {
+        return Ok(Source::parse(text)?);
+    };
+    let status = mountpoint::status(&entry)
+        .map_err(|error| Failure::new(format!("{text}: {}", crate::control::describe(&error))))?;
+    let nids = status.mgs.join(":");
+    if status.mgs.iter().all(|nid| nid.ends_with("@lo")) {
+        return Err(Failure::new(format!(
+            "the file system at {text} can be reached through its mount alone; start it with \"weft up --listen ADDRESS\""
+        )));
+    }
+    Ok(Source::parse(&format!("{nids}:/{}", status.fsname))?)
+}

@@ -1,0 +1,334 @@
+//! An archive in a directory of any file system, as Lustre's `lhsmtool_posix` has it: a file for each copy, below directories named
+//! after its FID, and beside it a description with its checksum.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::hsm::{Archive, Copy, Get, Put};
+use client::{Error, Result};
+use crc_fast::{CrcAlgorithm, checksum, checksum_combine};
+use proto::{Attr, Code, Fid};
+use rt::Rt;
+use rustix::fs::{SeekFrom, seek};
+use serde::{Deserialize, Serialize};
+
+/// Bytes that are read at a time.
+const CHUNK: u64 = 4 << 20;
+/// The checksum of a copy: over all bytes of the file, those of holes too, wherever holes are.
+const SUM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
+/// Only the owner of the archive reads what it has: whose data it is does not matter there.
+const FILE_MODE: u32 = 0o600;
+
+/// An archive below a directory.
+pub struct Posix {
+    rt: Rt,
+    root: PathBuf,
+}
+
+/// What is said beside a copy.
+#[derive(Debug, Serialize, Deserialize)]
+struct About {
+    fid: String,
+    path: String,
+    size: u64,
+    /// CRC-64/NVME of all bytes, in hexadecimal.
+    crc64: String,
+    uid: u32,
+    gid: u32,
+    mode: u32,
+    mtime: i64,
+}
+
+/// A sum over bytes that come with holes between them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    crc: u64,
+    until: u64,
+}
+
+impl Sum {
+    fn add(&mut self, offset: u64, bytes: &[u8]) {
+        self.hole_until(offset);
+        let len = bytes.len() as u64;
+        self.crc = join(self.crc, checksum(SUM, bytes), len, self.until == 0);
+        self.until += len;
+    }
+
+    /// Zeros up to `end`: as many steps as their number has bits.
+    fn hole_until(&mut self, end: u64) {
+        let mut left = end.saturating_sub(self.until);
+        let (mut of_power, mut power) = (checksum(SUM, &[0]), 1u64);
+        while left > 0 {
+            if left & 1 != 0 {
+                self.crc = join(self.crc, of_power, power, self.until == 0);
+                self.until += power;
+            }
+            left >>= 1;
+            if left > 0 {
+                of_power = join(of_power, of_power, power, false);
+                power <<= 1;
+            }
+        }
+    }
+}
+
+fn join(first: u64, second: u64, len: u64, is_first: bool) -> u64 {
+    if is_first { second } else { checksum_combine(SUM, first, second, len) }
+}
+
+/// What an error means to whoever waits for the data; the log says all of it.
+fn failed(path: &Path, error: &io::Error) -> Error {
+    tracing::error!(path = %path.display(), %error, "the archive fails");
+    Error::Refused(match error.kind() {
+        io::ErrorKind::NotFound => Code::NotFound,
+        io::ErrorKind::StorageFull => Code::NoSpace,
+        io::ErrorKind::QuotaExceeded => Code::Quota,
+        _ => Code::Io,
+    })
+}
+
+impl Posix {
+    /// The one below `root`, which is made if it is not there.
+    pub fn open(rt: &Rt, root: &Path) -> io::Result<Posix> {
+        fs::create_dir_all(root)?;
+        let root = root.canonicalize()?;
+        Ok(Posix { rt: rt.clone(), root })
+    }
+
+    /// `ROOT/1/0002/0000/0400/0000/0002/0000/0x200000400:0x2:0x0.COPY`.
+    fn path(&self, of: &Copy<'_>) -> PathBuf {
+        let Fid { seq, oid, ver } = of.fid;
+        let part = |number: u64, shift: u32| format!("{:04x}", number >> shift & 0xffff);
+        let parts = [
+            of.archive.to_string(),
+            part(oid.into(), 0),
+            part(oid.into(), 16),
+            part(seq, 0),
+            part(seq, 16),
+            part(seq, 32),
+            part(seq, 48),
+        ];
+        let mut path = self.root.clone();
+        path.extend(parts);
+        path.join(format!("{seq:#x}:{oid:#x}:{ver:#x}.{:016x}", of.copy))
+    }
+}
+
+fn about_of(path: &Path) -> PathBuf {
+    path.with_added_extension("json")
+}
+
+/// A copy that is written under its own name: nobody looks for it before the MDT knows it.
+pub struct Writing {
+    rt: Rt,
+    path: PathBuf,
+    file: Arc<File>,
+    about: About,
+    sum: Sum,
+    is_whole: bool,
+}
+
+/// A copy that is read.
+pub struct Reading {
+    rt: Rt,
+    path: PathBuf,
+    file: Arc<File>,
+    size: u64,
+    expected: String,
+    at: u64,
+    sum: Sum,
+}
+
+impl Archive for Posix {
+    type Put = Writing;
+    type Get = Reading;
+
+    async fn put(&self, of: Copy<'_>) -> Result<Writing> {
+        let path = self.path(&of);
+        let (attr, name) = of.about.ok_or(Error::Refused(Code::Invalid))?;
+        let Attr { size, uid, gid, mode, mtime, .. } = attr;
+        let about = About {
+            fid: of.fid.to_string(),
+            path: name.to_owned(),
+            size: *size,
+            crc64: String::new(),
+            uid: *uid,
+            gid: *gid,
+            mode: *mode,
+            mtime: mtime.secs,
+        };
+        let (rt, made) = (self.rt.clone(), path.clone());
+        let file = rt.offload(move || make(&made)).await.map_err(|error| failed(&path, &error))?;
+        Ok(Writing { rt, path, file: Arc::new(file), about, sum: Sum::default(), is_whole: false })
+    }
+
+    async fn get(&self, of: Copy<'_>) -> Result<Reading> {
+        let path = self.path(&of);
+        let (rt, read) = (self.rt.clone(), path.clone());
+        let opened = rt.offload(move || {
+            let about: About = serde_json::from_slice(&fs::read(about_of(&read))?)?;
+            Ok((File::open(&read)?, about))
+        });
+        let (file, about) = opened.await.map_err(|error: io::Error| failed(&path, &error))?;
+        let (size, expected) = (about.size, about.crc64);
+        Ok(Reading { rt, path, file: Arc::new(file), size, expected, at: 0, sum: Sum::default() })
+    }
+
+    async fn remove(&self, of: Copy<'_>) -> Result<()> {
+        let path = self.path(&of);
+        let gone = path.clone();
+        let removed = self.rt.offload(move || remove(&gone));
+        removed.await.map_err(|error| failed(&path, &error))
+    }
+}
+
+fn make(path: &Path) -> io::Result<File> {
+    if let Some(directory) = path.parent() {
+        make_directories(directory)?;
+    }
+    OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
+}
+
+/// Makes directories, durably.
+fn make_directories(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = directory.parent() {
+        make_directories(above)?;
+        match fs::create_dir(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => File::open(above)?.sync_all()?,
+        }
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    for path in [path, &about_of(path)] {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Put for Writing {
+    async fn write(&mut self, offset: u64, bytes: Bytes) -> Result<()> {
+        self.sum.add(offset, &bytes);
+        let file = self.file.clone();
+        let written = self.rt.offload(move || file.write_all_at(&bytes, offset)).await;
+        written.map_err(|error| failed(&self.path, &error))
+    }
+
+    async fn finish(mut self, size: u64) -> Result<()> {
+        self.sum.hole_until(size);
+        self.about.size = size;
+        self.about.crc64 = format!("{:016x}", self.sum.crc);
+        let text = serde_json::to_vec(&self.about).unwrap_or_default();
+        let (file, path) = (self.file.clone(), self.path.clone());
+        let finished = self.rt.offload(move || finish(&file, &path, size, &text)).await;
+        self.is_whole = finished.is_ok();
+        finished.map_err(|error| failed(&self.path, &error))
+    }
+}
+
+fn finish(file: &File, path: &Path, size: u64, about: &[u8]) -> io::Result<()> {
+    file.set_len(size)?;
+    file.sync_all()?;
+    let beside = about_of(path);
+    let mut said = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(beside)?;
+    io::Write::write_all(&mut said, about)?;
+    said.sync_all()?;
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        // A copytool that is killed here leaves it: nobody ever looks for it.
+        if !self.is_whole
+            && let Err(error) = remove(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "a copy that was begun stays in the archive");
+        }
+    }
+}
+
+impl Get for Reading {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    async fn next(&mut self) -> Result<Option<(u64, Bytes)>> {
+        let (file, at, size) = (self.file.clone(), self.at, self.size);
+        let read = self.rt.offload(move || read_next(&file, at, size)).await;
+        match read.map_err(|error| failed(&self.path, &error))? {
+            Some((offset, bytes)) => {
+                self.sum.add(offset, &bytes);
+                self.at = offset + bytes.len() as u64;
+                Ok(Some((offset, bytes)))
+            }
+            None => {
+                self.sum.hole_until(self.size);
+                if format!("{:016x}", self.sum.crc) != self.expected {
+                    tracing::error!(path = %self.path.display(), "the copy is not what was written: its checksum is another one");
+                    return Err(Error::Refused(Code::Corrupt));
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What comes behind `at` and is no hole.
+fn read_next(file: &File, at: u64, size: u64) -> io::Result<Option<(u64, Bytes)>> {
+    if file.metadata()?.len() != size {
+        return Err(io::Error::other("the copy has another size than it had when it was made"));
+    }
+    if at >= size {
+        return Ok(None);
+    }
+    let start = match seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(rustix::io::Errno::NXIO) => return Ok(None),
+        // A file system that knows no holes.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => at,
+        Err(error) => return Err(error.into()),
+    };
+    let end = seek(file, SeekFrom::Hole(start)).unwrap_or(size).min(size);
+    let mut bytes = vec![0; CHUNK.min(end.saturating_sub(start)) as usize];
+    file.read_exact_at(&mut bytes, start)?;
+    Ok((!bytes.is_empty()).then(|| (start, bytes.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_count_as_the_zeros_that_they_are() {
+        let mut whole = vec![0u8; 200_000];
+        whole[5..9].copy_from_slice(b"data");
+        whole[150_000..150_007].copy_from_slice(b"further");
+        let expected = checksum(SUM, &whole);
+        let sum_of = |parts: &[(usize, usize)]| {
+            let mut sum = Sum::default();
+            parts.iter().for_each(|(from, until)| sum.add(*from as u64, &whole[*from..*until]));
+            sum.hole_until(whole.len() as u64);
+            sum.crc
+        };
+        assert_eq!(sum_of(&[(0, 200_000)]), expected);
+        assert_eq!(sum_of(&[(5, 9), (150_000, 150_007)]), expected);
+        assert_eq!(sum_of(&[(0, 4096), (149_504, 150_016)]), expected);
+        assert_ne!(sum_of(&[(5, 8), (150_000, 150_007)]), expected);
+        let mut zeros = Sum::default();
+        zeros.hole_until(77_777);
+        assert_eq!(zeros.crc, checksum(SUM, &vec![0; 77_777]));
+        assert_eq!(Sum::default().crc, checksum(SUM, &[]));
+    }
+}
