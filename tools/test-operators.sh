@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, md_stats, job_stats, rpc_stats, weft stat and survey, pools, policies, weft du, imperative recovery, and the traces of evictions, with
+# status, drain, dk, brw_stats, md_stats, job_stats, rpc_stats, weft stat and survey, pools, policies, HSM, weft du, imperative recovery, and the traces of evictions, with
 # real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
 # Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
@@ -203,6 +203,14 @@ t_policy() {
   mountpoint -q "$disk" && own=own-disk
   # shellcheck disable=SC2086
   TMPDIR=$work in_two python3 "$top/tests/policy.py" "$WEFT" "$two_fsname" "$two_a" "$two_b" $own
+}
+
+# Files go to an archive and come back, while copytools are killed; the second of two mounts sees it, too.
+t_hsm() {
+  TMPDIR=$work in_two python3 "$top/tests/hsm.py" "$WEFT" "$two_a" "$two_b" "127.0.0.1:7001@tcp:/$two_fsname" \
+    "/etc/weft/$two_fsname.client.key" "$work" "${HSM_FILES:-48}" "${HSM_KILLS:-3}"
+  lctl get_param "mdt.*.hsm_control" | grep -qx "mdt.$mdt.hsm_control=enabled"
+  [ "$(lctl get_param -n "mdt.*.hsm.running")" = 0 ]
 }
 
 # The MDS and an OSS are killed while files are moved: all of them are moved in the end, and nothing fails.
@@ -1740,7 +1748,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools policy policy_killed du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools policy policy_killed hsm du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -286,7 +286,8 @@ mod tests {
         assert_eq!(parse_mask("CREAT mkdir", 0), Some(Kind::Create.bit() | Kind::MakeDir.bit()));
         assert_eq!(parse_mask("-CLOSE", MASK), Some(MASK & !Kind::Close.bit()));
         assert_eq!(parse_mask("+ATIME -CREAT", Kind::Create.bit()), Some(Kind::AccessTime.bit()));
-        assert_eq!(parse_mask("MARK HSM", MASK), Some(0));
+        assert_eq!(parse_mask("MARK RNMTO", MASK), Some(0));
+        assert_eq!(parse_mask("HSM", 0), Some(Kind::Hsm.bit()));
         assert_eq!(parse_mask("ALL", 0), Some(MASK | Kind::AccessTime.bit()));
         assert_eq!(parse_mask("CREATE", 0), None);
         assert_eq!(parse_mask(&words_of(MASK), 0), Some(MASK));

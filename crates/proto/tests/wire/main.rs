@@ -3,6 +3,7 @@
 // The other crates know this one by its short name.
 extern crate weft_proto as proto;
 
+mod hsm;
 mod mutation;
 mod random;
 mod samples;

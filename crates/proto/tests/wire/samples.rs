@@ -19,7 +19,7 @@ fn nid(text: &str) -> Nid {
     text.parse().expect("a plain NID")
 }
 
-fn fid(oid: u32) -> Fid {
+pub fn fid(oid: u32) -> Fid {
     Fid { seq: 0x2_0000_0400, oid, ver: 0 }
 }
 
@@ -302,6 +302,7 @@ pub fn requests() -> Vec<(&'static str, Request)> {
         mdt_requests_files(),
         vec![KeepPromises { promises: promises() }.into()],
         flock_requests(),
+        super::hsm::requests(),
         ost_requests(),
         lock_requests(),
     ]
@@ -629,7 +630,16 @@ fn lock_requests() -> Vec<Request> {
 }
 
 pub fn replies() -> Vec<(&'static str, Reply)> {
-    [common_replies(), pool_replies(), mdt_replies(), flock_replies(), ost_replies(), lock_replies()].concat()
+    let all = [
+        common_replies(),
+        pool_replies(),
+        mdt_replies(),
+        flock_replies(),
+        super::hsm::replies(),
+        ost_replies(),
+        lock_replies(),
+    ];
+    all.concat()
 }
 
 fn space() -> Space {

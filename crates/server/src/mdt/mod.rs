@@ -281,6 +281,7 @@ impl Handler for Mdt {
         self.flocks.end_session(session.handle());
         self.data.ended(session.handle());
         self.quotas.ended(session.handle());
+        self.hsm.session_ended(session.handle());
         self.end_export(session);
     }
 
@@ -410,7 +411,7 @@ impl Mdt {
             MdtRequest::SetHsm(request) => Box::pin(ops::hsm::set_hsm(self, ctx, request)).await,
             MdtRequest::ReleaseData(request) => Box::pin(ops::hsm::release_data(self, ctx, request)).await,
             MdtRequest::AskHsm(request) => Box::pin(ops::hsm::ask_hsm(self, ctx, request)).await,
-            MdtRequest::TakeHsm(request) => Box::pin(ops::hsm::take_hsm(self, request)).await,
+            MdtRequest::TakeHsm(request) => Box::pin(ops::hsm::take_hsm(self, ctx, request)).await,
             MdtRequest::EndHsm(request) => Box::pin(ops::hsm::end_hsm(self, request)).await,
             MdtRequest::GetDefaultLayout(request) => ops::layout::get_default_layout(self, ctx, request),
             MdtRequest::Flock(request) => Box::pin(ops::flock::flock(self, ctx, request)).await,

@@ -212,7 +212,7 @@ impl Hsm {
     }
 
     /// Gives a copytool work, and waits for some if there is none.
-    pub async fn take(&self, take: &msg::TakeHsm) -> Result<msg::HsmWork, Code> {
+    pub async fn take(&self, session: u64, take: &msg::TakeHsm) -> Result<msg::HsmWork, Code> {
         let is_archive = |archive: &u32| (1..=ARCHIVE_MAX).contains(archive);
         if take.agent.is_empty()
             || take.agent.len() > msg::HSM_AGENT_BYTES_MAX
@@ -224,10 +224,14 @@ impl Hsm {
         self.stop.unless(self.recovery.until_over()).await.ok_or(Code::TryAgain)?;
         let until = self.rt.now() + Duration::from_millis(u64::from(take.wait_ms.min(msg::HSM_WAIT_MAX_MS)));
         let _place = self.waiters.try_acquire().map_err(|_| Code::TryAgain)?;
+        let mut is_first = true;
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            let work = self.take_now(take)?;
+            if !std::mem::take(&mut is_first) && !self.state.lock().table.still_waits(&take.agent, session) {
+                return Err(Code::TryAgain);
+            }
+            let work = self.take_now(session, take)?;
             let left = until - self.rt.now();
             if !work.actions.is_empty() || !work.canceled.is_empty() || left.is_zero() {
                 return Ok(work);
@@ -236,12 +240,19 @@ impl Hsm {
         }
     }
 
-    fn take_now(&self, take: &msg::TakeHsm) -> Result<msg::HsmWork, Code> {
+    /// A session has ended.
+    pub fn session_ended(&self, session: u64) {
+        self.state.lock().table.end_session(session);
+        self.changed.notify_waiters();
+    }
+
+    fn take_now(&self, session: u64, take: &msg::TakeHsm) -> Result<msg::HsmWork, Code> {
         let mut state = self.state.lock();
         let most = take.max.min(self.max_requests.load(Ordering::Relaxed)).min(msg::HSM_ACTIONS_MAX);
         let working: Vec<(u64, u64)> = take.working.iter().map(|one| (one.cookie, one.done)).collect();
         let taking = Taking {
             agent: &take.agent,
+            session,
             archives: &take.archives,
             working: &working,
             max: if state.control == Control::Enabled { most as usize } else { 0 },

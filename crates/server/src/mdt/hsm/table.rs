@@ -58,6 +58,8 @@ pub struct Shown {
 /// What a copytool says when it asks for work.
 pub struct Taking<'a> {
     pub agent: &'a str,
+    /// Its session: another run of it has another one.
+    pub session: u64,
     /// Empty for all.
     pub archives: &'a [u32],
     /// Cookies of what it works on, and the bytes that are copied.
@@ -80,6 +82,7 @@ enum Stands {
 
 #[derive(Debug)]
 struct Agent {
+    session: u64,
     archives: Vec<u32>,
     seen: Time,
     /// What it does.
@@ -172,9 +175,27 @@ impl Table {
         }
         let items = self.start(taking);
         has.extend(items.iter().map(|item| item.cookie));
-        let agent = Agent { archives: taking.archives.to_vec(), seen: now, has };
+        let agent =
+            Agent { session: taking.session, archives: taking.archives.to_vec(), seen: now, has };
         self.agents.insert(name.to_owned(), agent);
         Ok((items, canceled))
+    }
+
+    /// Whether a copytool still waits for work in this session: not if it has ended, or another run of it has asked.
+    pub fn still_waits(&self, agent: &str, session: u64) -> bool {
+        self.agents.get(agent).is_some_and(|known| known.session == session)
+    }
+
+    /// A session has ended: others do what its copytool had.
+    pub fn end_session(&mut self, session: u64) {
+        let of_session = self.agents.iter().filter(|(_, agent)| agent.session == session);
+        let names: Vec<String> = of_session.map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| self.drop_agent(name));
+    }
+
+    fn drop_agent(&mut self, name: &str) {
+        let had = self.agents.remove(name).map(|agent| agent.has).unwrap_or_default();
+        had.into_iter().for_each(|cookie| self.wait_again(cookie));
     }
 
     /// Whether a copytool is to go on with an action. What it began before this target restarted is its own again.
@@ -260,10 +281,7 @@ impl Table {
         }
         let silent = self.agents.iter().filter(|(_, agent)| now - agent.seen >= SILENCE_MAX);
         let silent: Vec<String> = silent.map(|(name, _)| name.clone()).collect();
-        for name in &silent {
-            let had = self.agents.remove(name).map(|agent| agent.has).unwrap_or_default();
-            had.into_iter().for_each(|cookie| self.wait_again(cookie));
-        }
+        silent.iter().for_each(|name| self.drop_agent(name));
         silent
     }
 
@@ -317,7 +335,7 @@ mod tests {
     }
 
     fn take(table: &mut Table, agent: &str, archives: &[u32], working: &[(u64, u64)], max: usize) -> Vec<u64> {
-        let taking = Taking { agent, archives, working, max };
+        let taking = Taking { agent, session: 1, archives, working, max };
         let (items, _) = table.take(&taking, at(0)).expect("there is room");
         items.iter().map(|item| item.cookie).collect()
     }
@@ -354,10 +372,14 @@ mod tests {
         assert_eq!(table.pass_time(at(20)), ["a"]);
         assert_eq!(take(&mut table, "b", &[], &[], 1), [1]);
         // It was not gone after all: another one has its action by then.
-        let taking = Taking { agent: "a", archives: &[], working: &[(1, 9), (2, 9), (77, 0)], max: 0 };
+        let taking = Taking { agent: "a", session: 2, archives: &[], working: &[(1, 9), (2, 9), (77, 0)], max: 0 };
         let (_, canceled) = table.take(&taking, at(21)).expect("there is room");
         assert_eq!(canceled, [1, 77]);
         assert_eq!(table.shown(2).map(|shown| shown.agent), Some("a".to_owned()));
+        assert!(table.still_waits("a", 2) && !table.still_waits("a", 1));
+        table.end_session(2);
+        assert!(!table.still_waits("a", 2));
+        assert_eq!(table.shown(2).map(|shown| shown.state), Some(ActionState::Waiting));
     }
 
     #[test]

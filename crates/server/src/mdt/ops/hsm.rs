@@ -239,8 +239,8 @@ pub(in crate::mdt) async fn ask_hsm(mdt: &Mdt, ctx: &Ctx<'_>, request: &AskHsm) 
 }
 
 /// For copytools: the superuser's.
-pub(in crate::mdt) async fn take_hsm(mdt: &Mdt, request: &TakeHsm) -> Outcome {
-    Ok(Done::unchanged(Reply::TakeHsm(mdt.hsm.take(request).await?)))
+pub(in crate::mdt) async fn take_hsm(mdt: &Mdt, ctx: &Ctx<'_>, request: &TakeHsm) -> Outcome {
+    Ok(Done::unchanged(Reply::TakeHsm(mdt.hsm.take(ctx.session().handle(), request).await?)))
 }
 
 pub(in crate::mdt) async fn end_hsm(mdt: &Mdt, request: &EndHsm) -> Outcome {
