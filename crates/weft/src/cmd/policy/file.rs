@@ -16,8 +16,6 @@ const RULES_MAX: usize = 1000;
 /// Files at the same time, if nothing is said, and at most.
 const AT_ONCE: usize = 4;
 const AT_ONCE_MAX: i64 = 16;
-/// Actions that there will be.
-const LATER: &[&str] = &["archive", "release", "restore"];
 
 /// What is wrong with a file, and where.
 #[derive(Debug, PartialEq, Eq)]
@@ -165,11 +163,12 @@ fn action(action: &Text, to: Option<&Text>) -> Result<Action, Fault> {
         ("migrate", None) => Err((at, "migrate needs a line such as to = \"-p disk -c 1\"".to_owned())),
         ("purge", None) => Ok(Action::Purge),
         ("purge", Some(to)) => Err((to.span().start, "to is for migrate; a purge moves nothing".to_owned())),
-        (later, _) if LATER.contains(&later) => Err((
-            at,
-            format!("{later} is not available yet: files have no archive; there are migrate and purge"),
-        )),
-        (other, _) => Err((at, format!("\"{other}\" is no action; there are migrate and purge"))),
+        ("archive", None) => Ok(Action::Archive),
+        ("release", None) => Ok(Action::Release),
+        ("archive" | "release", Some(to)) => Err((to.span().start, "to is for migrate".to_owned())),
+        (other, _) => {
+            Err((at, format!("\"{other}\" is no action; there are migrate, archive, release and purge")))
+        }
     }
 }
 

@@ -94,7 +94,7 @@ impl Pass<'_> {
         }
         let wanted = match &self.rule.action {
             Action::Migrate { to, .. } => Some(Wanted::of(to, self.place.mount())?),
-            Action::Purge => None,
+            Action::Archive | Action::Release | Action::Purge => None,
         };
         let filter = Filter { rule: self.rule, wanted: wanted.as_ref(), measured };
         let place = self.place;

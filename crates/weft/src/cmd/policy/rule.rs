@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fuse::control::Hint;
 use proto::FileKind;
-use proto::find::{Expr, Test, kind_bit};
+use proto::find::{Expr, LAYOUT_RELEASED, Test, kind_bit};
 
 use super::words;
 use crate::cmd::stage::bytes_text;
@@ -50,8 +50,19 @@ pub enum Action {
         /// The same as it was written.
         options: String,
     },
+    /// A copytool is asked to copy it to the archive, unless the archive has what it has.
+    Archive,
+    /// Its data goes, if the archive has it.
+    Release,
     /// It is removed.
     Purge,
+}
+
+impl Action {
+    /// Whether it takes time as there is data.
+    pub fn copies(&self) -> bool {
+        matches!(self, Action::Migrate { .. } | Action::Archive)
+    }
 }
 
 /// Which files come first.
@@ -106,6 +117,11 @@ impl Rule {
         let query = Query { depth_min: query.depth_min.max(1), ..query };
         match self.action {
             Action::Migrate { .. } => Ok(query.and(Expr::Test(Test::Kind(kind_bit(FileKind::File))))),
+            Action::Archive | Action::Release => {
+                let is_released = Expr::Test(Test::Layout(LAYOUT_RELEASED));
+                let query = query.and(Expr::Test(Test::Kind(kind_bit(FileKind::File))));
+                Ok(query.and(Expr::Not(Box::new(is_released))))
+            }
             Action::Purge if asks_for_directories(&query.expr)? => Ok(query),
             Action::Purge => {
                 Ok(query.and(Expr::Not(Box::new(Expr::Test(Test::Kind(kind_bit(FileKind::Dir)))))))
@@ -125,6 +141,12 @@ impl Rule {
                     "moves the files below {place} that match \"{files}\" as \"lfs migrate {options}\" does"
                 )
             }
+            Action::Archive => {
+                format!("has the files below {place} that match \"{files}\" archived as \"lfs hsm_archive\" does")
+            }
+            Action::Release => format!(
+                "releases the files below {place} that match \"{files}\" and are archived, as \"lfs hsm_release\" does"
+            ),
             Action::Purge => format!("removes the files below {place} that match \"{files}\""),
         };
         if let Some(order) = self.order {
@@ -174,7 +196,7 @@ impl Measured {
 
 impl Limits {
     fn text(&self, action: &Action) -> String {
-        let bytes = self.bytes_per_second.filter(|_| *action != Action::Purge);
+        let bytes = self.bytes_per_second.filter(|_| action.copies());
         let bytes = bytes.map(|bytes| format!("{}/s", bytes_text(bytes)));
         let files = self.files_per_second.map(|files| format!("{files} files/s"));
         let rates: Vec<String> = bytes.into_iter().chain(files).collect();

@@ -69,6 +69,8 @@ pub fn watch(rules: &[&Rule], dir: &Path, stop: &Stop) {
 pub fn verb(action: &Action) -> &'static str {
     match action {
         Action::Migrate { .. } => "moved",
+        Action::Archive => "asked for",
+        Action::Release => "released",
         Action::Purge => "removed",
     }
 }

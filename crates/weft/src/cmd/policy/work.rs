@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use fuse::control;
+use fuse::hsm::HsmOrder;
 use parking_lot::Mutex;
+use proto::hsm::flag;
 
 use super::collect::Candidate;
 use super::limit::Limiter;
@@ -18,6 +20,7 @@ use super::there::Wanted;
 use crate::control::describe;
 use crate::lfs;
 use crate::lfs::find::{Asked, Query, look_again};
+use crate::lfs::hsm;
 
 /// Files that could not be dealt with and are named.
 pub const NAMED_MAX: usize = 20;
@@ -81,8 +84,7 @@ impl<'a> Work<'a> {
     /// Begins.
     pub fn new(job: Job<'a>) -> Work<'a> {
         let limits = &job.rule.limits;
-        // Nothing is copied for a purge.
-        let bytes_per_second = limits.bytes_per_second.filter(|_| job.rule.action != Action::Purge);
+        let bytes_per_second = limits.bytes_per_second.filter(|_| job.rule.action.copies());
         Work {
             limiter: Mutex::new(Limiter::new(bytes_per_second, limits.files_per_second)),
             job,
@@ -168,6 +170,8 @@ impl<'a> Work<'a> {
                 Ok(false) => Ok(Outcome::Skipped),
                 Err(error) => Err(Failed::of(&error)),
             },
+            Action::Archive => archive(&named.path()),
+            Action::Release => release(&named.path()),
             Action::Migrate { to, .. } => {
                 let layout = found.entry.as_ref().and_then(|entry| entry.layout.as_ref());
                 let wanted = self.job.wanted;
@@ -201,12 +205,42 @@ impl<'a> Work<'a> {
     }
 }
 
+fn archive(path: &Path) -> Result<Outcome, Failed> {
+    let flags = flags(path)?;
+    let is_current = flags & (flag::ARCHIVED | flag::DIRTY | flag::LOST) == flag::ARCHIVED;
+    if is_current || flags & (flag::RELEASED | flag::NOARCHIVE) != 0 {
+        return Ok(Outcome::There);
+    }
+    hsm::give(path, HsmOrder::Archive(0)).map_err(Failed::because)?;
+    Ok(Outcome::Done)
+}
+
+fn release(path: &Path) -> Result<Outcome, Failed> {
+    let flags = flags(path)?;
+    if flags & flag::RELEASED != 0 {
+        return Ok(Outcome::There);
+    }
+    if flags & (flag::ARCHIVED | flag::DIRTY | flag::LOST | flag::NORELEASE) != flag::ARCHIVED {
+        return Ok(Outcome::Skipped);
+    }
+    hsm::give(path, HsmOrder::Release).map_err(Failed::because)?;
+    Ok(Outcome::Done)
+}
+
+fn flags(path: &Path) -> Result<u32, Failed> {
+    hsm::read(path).map(|file| file.flags).map_err(Failed::because)
+}
+
 /// Whether "there is no such thing" is about the pool, and not about the file.
 fn names_no_pool(path: &Path, to: &control::Hint, error: &io::Error) -> bool {
     lfs::why_refused(path, to, error) != describe(error)
 }
 
 impl Failed {
+    fn because(why: String) -> Failed {
+        Failed { why, is_stuck: false }
+    }
+
     fn of(error: &io::Error) -> Failed {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         let is_full = matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem);

@@ -59,12 +59,12 @@ fn what_is_wrong_with_an_action_is_said_with_its_line() {
         6,
         "unknown field `fils`, expected one of `name`, `below`, `files`, `action`, `to`, `order`, `when`, `every`, `limits`",
     );
+    check("files = \"-name a\"\naction = \"archive\"\nto = \"2\"", 6, "to is for migrate");
     check(
-        "files = \"-name a\"\naction = \"archive\"",
+        "files = \"-name a\"\naction = \"move\"",
         5,
-        "archive is not available yet: files have no archive; there are migrate and purge",
+        "\"move\" is no action; there are migrate, archive, release and purge",
     );
-    check("files = \"-name a\"\naction = \"move\"", 5, "\"move\" is no action; there are migrate and purge");
     check(
         "files = \"-name a\"\naction = \"migrate\"",
         5,
