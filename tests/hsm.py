@@ -5,8 +5,10 @@ Usage: tests/hsm.py WEFT MOUNT_A MOUNT_B SOURCE KEY WORK [FILES [KILLS]]
 """
 
 import hashlib
+import mmap
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +66,113 @@ def flags(path):
     return int(run(lfs, "hsm_state", path).split("(0x")[1][:8], 16)
 
 
+def released(name, data):
+    """A file whose data is in the archive alone."""
+    path = f"{a}/{name}"
+    with open(path, "wb") as file:
+        file.write(data)
+    run(lfs, "hsm_archive", path)
+    until(60, f"{name} archived", lambda: flags(path) & 0xb == 0x9)
+    run(lfs, "hsm_release", path)
+    return path
+
+
+def uses(top):
+    """What programs do with files whose data is elsewhere; cases of Lustre's sanity-hsm."""
+    data = random.Random(1).randbytes(300_000)
+    # What is no data leaves the data where it is.
+    path = released(f"{top}/attributes", data)
+    os.chmod(path, 0o600)
+    os.utime(path, ns=(10**18, 10**18 + 7))
+    os.setxattr(path, "user.note", b"kept")
+    os.rename(path, f"{path}.moved")
+    os.link(f"{path}.moved", path)
+    assert flags(path) == 0xd and os.getxattr(f"{b}/{top}/attributes", "user.note") == b"kept"
+    with open(f"{b}/{top}/attributes", "rb") as file:
+        assert file.read() == data
+    assert os.stat(path).st_mtime_ns == 10**18 + 7 and flags(path) == 0x9
+    # A handle and a mapping of before see the data afterwards.
+    path = f"{a}/{top}/open"
+    with open(path, "wb") as file:
+        file.write(data)
+    run(lfs, "hsm_archive", path)
+    until(60, "archived", lambda: flags(path) & 0xb == 0x9)
+    with open(f"{b}/{top}/open", "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[:5] == data[:5]
+        run(lfs, "hsm_release", path)
+        assert flags(path) == 0xd
+        assert mapped[200_000:200_100] == data[200_000:200_100]
+        assert file.read() == data
+    # Programs, copies, holes.
+    path = f"{a}/{top}/program"
+    shutil.copy("/bin/true", path)
+    run(lfs, "hsm_archive", path)
+    until(60, "archived", lambda: flags(path) & 0xb == 0x9)
+    run(lfs, "hsm_release", path)
+    run(f"{b}/{top}/program")
+    path = f"{a}/{top}/sparse"
+    with open(path, "wb") as file:
+        file.truncate(64 << 20)
+        file.seek(40 << 20)
+        file.write(data)
+    run(lfs, "hsm_archive", path)
+    until(60, "archived", lambda: flags(path) & 0xb == 0x9)
+    blocks = os.stat(path).st_blocks
+    run(lfs, "hsm_release", path)
+    run("cp", path, f"{a}/{top}/copy")
+    assert digest(f"{a}/{top}/copy") == digest(path)
+    assert os.stat(path).st_blocks <= blocks + 8, "holes stay holes"
+    # Changes.
+    path = released(f"{top}/cut", data)
+    os.truncate(f"{b}/{top}/cut", 1000)
+    with open(path, "rb") as file:
+        assert file.read() == data[:1000]
+    assert flags(path) == 0xb
+    path = released(f"{top}/emptied", data)
+    with open(f"{b}/{top}/emptied", "wb") as file:
+        file.write(b"new")
+    with open(path, "rb") as file:
+        assert file.read() == b"new"
+    # Names that go, while somebody waits for the data, too.
+    path = released(f"{top}/gone", data)
+    os.unlink(f"{b}/{top}/gone")
+    path = released(f"{top}/waited", data)
+    with open(path, "rb") as file:
+        os.unlink(f"{b}/{top}/waited")
+        assert file.read() == data
+    # Two readers, one restore.
+    path = released(f"{top}/twice", data)
+    with ThreadPoolExecutor(2) as both:
+        got = list(both.map(digest, [path, f"{b}/{top}/twice"]))
+    assert got == [hashlib.sha256(data).hexdigest()] * 2
+    refused = subprocess.run([lfs, "migrate", "-c", "1", released(f"{top}/moved", data)], capture_output=True, text=True)
+    assert refused.returncode == 1, refused
+
+
+def policies(top):
+    """Rules that archive and release."""
+    rules = os.path.join(work, "hsm.toml")
+    with open(rules, "w") as file:
+        file.write("""[[rule]]
+name = "kept"
+files = "-name 'p*' -size +0"
+action = "archive"
+
+[[rule]]
+name = "away"
+files = "-name 'p*' -size +0"
+action = "release"
+""")
+    paths = [f"{a}/{top}/p{n}" for n in range(5)]
+    for path in paths:
+        with open(path, "wb") as file:
+            file.write(b"x" * 5000)
+    run(weft, "policy", "run", rules, f"{a}/{top}")
+    until(60, "archived", lambda: all(flags(path) & 0xb == 0x9 for path in paths))
+    run(weft, "policy", "run", rules, f"{a}/{top}")
+    assert run(lfs, "find", f"{a}/{top}", "-name", "p*", "--layout", "released").split() == paths
+
+
 def main():
     top = "hsm"
     os.mkdir(f"{a}/{top}")
@@ -99,6 +208,8 @@ def main():
     refused = subprocess.run([lfs, "hsm_release", one], capture_output=True, text=True)
     assert refused.returncode == 1 and "opened for writing since" in refused.stderr, refused
     expected[names[3]] = digest(one)
+    uses(top)
+    policies(top)
     # All of them, with copytools that are killed.
     waiting = ThreadPoolExecutor(8)
     for round in range(2):
@@ -120,7 +231,7 @@ def main():
         for name, read in reads.items():
             assert read.result(180) == expected[name], f"{name} has other data"
         # Nobody has to read what is empty.
-        left = run(lfs, "find", f"{a}/{top}", "--layout", "released").split()
+        left = run(lfs, "find", f"{a}/{top}", "--layout", "released", "-name", "f*").split()
         assert all(os.path.getsize(name) == 0 for name in left), left
         # Half of them changes, so that the next round has something to copy.
         for name in names[::2]:

@@ -208,7 +208,7 @@ t_policy() {
 # Files go to an archive and come back, while copytools are killed; the second of two mounts sees it, too.
 t_hsm() {
   TMPDIR=$work in_two python3 "$top/tests/hsm.py" "$WEFT" "$two_a" "$two_b" "127.0.0.1:7001@tcp:/$two_fsname" \
-    "/etc/weft/$two_fsname.client.key" "$work" "${HSM_FILES:-48}" "${HSM_KILLS:-3}"
+    "/etc/weft/$two_fsname.client.key" "$work" "${HSM_FILES:-24}" "${HSM_KILLS:-2}"
   lctl get_param "mdt.*.hsm_control" | grep -qx "mdt.$mdt.hsm_control=enabled"
   [ "$(lctl get_param -n "mdt.*.hsm.running")" = 0 ]
 }

@@ -319,7 +319,8 @@ impl FileLayout {
     /// The layout of a file; `None` if there is none.
     pub fn of(layout: &Layout) -> Option<FileLayout> {
         let is_released = layout.is_released();
-        let has_place = |component: &&Component| component.is_placed() || is_released && component.wanted.is_some();
+        let has_place =
+            |component: &&Component| component.is_placed() || is_released && component.wanted.is_some();
         let component = layout.components.iter().rfind(has_place)?;
         let is_composite = layout.components.len() > 1;
         let asked = layout.components.iter().filter(|component| component.pattern != Pattern::Nothing);

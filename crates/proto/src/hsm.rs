@@ -20,7 +20,7 @@ pub mod flag {
     pub const LOST: u32 = 1 << 6;
 }
 
-/// What the owner of a file may set and clear; all else is for the superuser.
+/// What the owner of a file may set, and clear but for [`flag::DIRTY`]; all else is for the superuser.
 pub const USER_FLAGS: u32 = flag::NORELEASE | flag::NOARCHIVE | flag::DIRTY;
 /// What anybody may set and clear: whether the data is there is nothing that can be said.
 pub const SETTABLE_FLAGS: u32 = USER_FLAGS | flag::EXISTS | flag::ARCHIVED | flag::LOST;

@@ -41,7 +41,8 @@ impl OpenFiles {
         let _taking = match to.is_limited() {
             true => {
                 // A caller that wants all of a file names the largest number there is.
-                let layout = self.names.layouts.current(source).await?;
+                self.names.layouts.current(source).await?;
+                let layout = self.names.layouts.there(source).await?;
                 let size = self.names.data.objects.true_size(source, &layout).await?;
                 len = len.min(LIMITED_BYTES_MAX).min(size.saturating_sub(from_offset));
                 Some(self.names.data.budgets.take(target, space_of(to_offset, len)).await?)
@@ -80,7 +81,8 @@ impl OpenFiles {
     ) -> Result<Copied> {
         let mut relaying = [Relaying::default(), Relaying::default()];
         loop {
-            let from_layout = self.names.layouts.current(source).await?;
+            self.names.layouts.current(source).await?;
+            let from_layout = self.names.layouts.there(source).await?;
             self.names.layouts.current(target).await?;
             if !target.layout()?.is_placed(to_offset, len) {
                 let size = self.names.data.objects.true_size(source, &from_layout).await?;

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use proto::wire::messages::{
-    HSM_BEGIN_ARCHIVE, HSM_END_ARCHIVE, HSM_FORGET, HsmState, SetHsm,
-};
+use proto::wire::messages::{HSM_BEGIN_ARCHIVE, HSM_END_ARCHIVE, HSM_FORGET, HsmState, SetHsm};
 use proto::{Attr, Code, Fid};
 
 use crate::{Caller, Client, Error, Result};

@@ -296,7 +296,9 @@ impl<A: Archive> Copytool<A> {
         // In this order: a copy that is not there must not count.
         match self.client.hsm_forget(item.fid).await?.replaced {
             0 => Ok(()),
-            copy => self.archive.remove(Copy { fid: item.fid, archive: item.archive, copy, about: None }).await,
+            copy => {
+                self.archive.remove(Copy { fid: item.fid, archive: item.archive, copy, about: None }).await
+            }
         }
     }
 }

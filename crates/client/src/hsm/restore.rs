@@ -65,7 +65,19 @@ impl Client {
         let pins =
             shared.names.data.locks.pin(target.fid, &layout, &whole(&layout), true, Locking::No).await?;
         let shared = shared.clone();
-        Ok(Restoring { shared, fid, generation, handle, target, layout, eras, pins, size, time, copy: (0, 0) })
+        Ok(Restoring {
+            shared,
+            fid,
+            generation,
+            handle,
+            target,
+            layout,
+            eras,
+            pins,
+            size,
+            time,
+            copy: (0, 0),
+        })
     }
 }
 

@@ -174,7 +174,7 @@ impl Layouts {
         }
     }
 
-    /// The layout of a file as it is now, with its data there. The MDT is asked if it may have more objects than this client knows of: not while this client
+    /// The layout of a file as it is now. The MDT is asked if it may have more objects than this client knows of: not while this client
     /// holds the layout.
     pub(crate) async fn current(self: &Arc<Self>, file: &Arc<FileState>) -> Result<Arc<Layout>> {
         let layout = file.layout()?;
@@ -186,7 +186,7 @@ impl Layouts {
             Some(layout) => Some(layout),
             None => self.fetch_entry(file.fid).await?.layout,
         });
-        self.there(file).await
+        file.layout()
     }
 
     /// Whether `layout` is not in force any more, if others may have let it grow. The file has the one that is, then.

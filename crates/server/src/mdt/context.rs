@@ -141,9 +141,10 @@ impl Reads {
             MdtRequest::RestateNames(_) | MdtRequest::RestateAlone(_) | MdtRequest::HoldSpace(_) => {
                 Reads::All
             }
-            MdtRequest::GetHsm(_) | MdtRequest::AskHsm(_) | MdtRequest::TakeHsm(_) | MdtRequest::EndHsm(_) => {
-                Reads::All
-            }
+            MdtRequest::GetHsm(_)
+            | MdtRequest::AskHsm(_)
+            | MdtRequest::TakeHsm(_)
+            | MdtRequest::EndHsm(_) => Reads::All,
             MdtRequest::SetHsm(_) | MdtRequest::ReleaseData(_) => Reads::Known,
             MdtRequest::CancelBits(_) | MdtRequest::GetSequence(_) | MdtRequest::Find(_) => Reads::All,
             MdtRequest::Create(_) | MdtRequest::CreateUnnamed(_) | MdtRequest::Open(_) => Reads::Known,

@@ -67,7 +67,8 @@ impl Archive for Memory {
 
     async fn get(&self, of: Copy<'_>) -> client::Result<Reading> {
         self.check()?;
-        let bytes = self.copies.lock().get(&(of.fid, of.copy)).cloned().ok_or(Error::Refused(Code::NotFound))?;
+        let bytes =
+            self.copies.lock().get(&(of.fid, of.copy)).cloned().ok_or(Error::Refused(Code::NotFound))?;
         Ok(Reading { bytes, at: 0 })
     }
 
@@ -259,7 +260,8 @@ fn changes_wait_for_the_data_and_make_the_copy_old() {
             }
             let own = open(&user, fid).await;
             let got = [read(&user, own, 0).await, read(&user, own, BYTES as u64).await];
-            let got: Vec<u8> = got.into_iter().flat_map(|part| part.expect("what is healthy can be read")).collect();
+            let got: Vec<u8> =
+                got.into_iter().flat_map(|part| part.expect("what is healthy can be read")).collect();
             assert!(got == wanted, "{change}");
             user.files().release(own).await;
             rt.sleep(Duration::from_secs(3)).await;
@@ -401,7 +403,9 @@ fn actions_outlive_servers_and_end_with_an_error() {
         assert_eq!(read(&user, own, 0).await, Ok(bytes(2)));
         // Nobody carries it out: it waits, and can be canceled.
         world.crash("copytool");
-        user.hsm_set(&root(), fid, HsmFlags { set: flag::DIRTY, ..HsmFlags::default() }).await.expect("root may");
+        user.hsm_set(&root(), fid, HsmFlags { set: flag::DIRTY, ..HsmFlags::default() })
+            .await
+            .expect("root may");
         user.hsm_ask(&root(), fid, Some(Action::Archive), 0).await.expect("root may ask");
         rt.sleep(Duration::from_secs(30)).await;
         let state = user.hsm_state(fid).await.expect("it is there");

@@ -92,7 +92,9 @@ pub fn action(arguments: &ActionArguments) -> Outcome {
     each(&arguments.paths, |path| {
         let file = read(path)?;
         let word = match (Action::of(file.action), ActionState::of(file.state)) {
-            (Some(action), Some(ActionState::Started)) => format!("{action} running({} bytes moved)", file.done),
+            (Some(action), Some(ActionState::Started)) => {
+                format!("{action} running({} bytes moved)", file.done)
+            }
             (Some(action), _) => format!("{action} waiting"),
             (None, _) => "NOOP".to_owned(),
         };
@@ -187,7 +189,9 @@ fn why(path: &Path, order: HsmOrder, error: &io::Error) -> String {
         (HsmOrder::Release, Some(libc::EPERM)) if flags() & flag::ARCHIVED == 0 => {
             "no archive has a copy; use \"lfs hsm_archive\" first"
         }
-        (HsmOrder::Release, Some(libc::EBUSY)) if flags() & flag::LOST != 0 => "the archive has lost the copy",
+        (HsmOrder::Release, Some(libc::EBUSY)) if flags() & flag::LOST != 0 => {
+            "the archive has lost the copy"
+        }
         (HsmOrder::Release, Some(libc::EBUSY)) if flags() & flag::DIRTY != 0 => {
             "it was opened for writing since it was archived; use \"lfs hsm_archive\" again"
         }
@@ -198,10 +202,15 @@ fn why(path: &Path, order: HsmOrder, error: &io::Error) -> String {
         (HsmOrder::Remove, Some(libc::EPERM)) if flags() & flag::RELEASED != 0 => {
             "the copy is all that there is of the data; use \"lfs hsm_restore\" first"
         }
+        (HsmOrder::Flags { clear, .. }, Some(libc::EPERM)) if clear & flags() & flag::DIRTY != 0 => {
+            "only a new copy is what the file has; use \"lfs hsm_archive\""
+        }
         (HsmOrder::Flags { .. }, Some(libc::EPERM)) if flags() & flag::RELEASED != 0 => {
             "the copy is all that there is of the data"
         }
-        (_, Some(libc::EAGAIN)) => "the coordinator takes no requests; see \"lctl get_param mdt.*.hsm_control\"",
+        (_, Some(libc::EAGAIN)) => {
+            "the coordinator takes no requests; see \"lctl get_param mdt.*.hsm_control\""
+        }
         _ => return crate::control::describe(error),
     };
     text.to_owned()

@@ -184,12 +184,15 @@ impl Hsm {
         self.ready(Need::Release).await?;
         {
             let mut state = self.state.lock();
-            let is_known = |cookie: &&u64| state.table.shown(**cookie).is_some_and(|shown| !is_over(shown.state));
+            let is_known =
+                |cookie: &&u64| state.table.shown(**cookie).is_some_and(|shown| !is_over(shown.state));
             let known: Vec<u64> = cookies.iter().filter(is_known).copied().collect();
             if known.is_empty() {
                 return Ok(());
             }
-            self.commit(known.iter().map(|cookie| Change { key: keys::hsm_action(*cookie), value: None }).collect())?;
+            self.commit(
+                known.iter().map(|cookie| Change { key: keys::hsm_action(*cookie), value: None }).collect(),
+            )?;
             let now = self.rt.now();
             for cookie in known {
                 state.table.end(cookie, how, now);

@@ -24,7 +24,9 @@ impl Hsm {
         let control = Parameter::text("hsm_control", || self.state.lock().control.word());
         tree.of_device(control.settable(CONTROLS, |text: &str| self.control(text)));
         tree.of_device(Parameter::text("hsm.actions", || self.actions(|_| true)));
-        tree.of_device(Parameter::text("hsm.active_requests", || self.actions(|shown| !is_over(shown.state))));
+        tree.of_device(Parameter::text("hsm.active_requests", || {
+            self.actions(|shown| !is_over(shown.state))
+        }));
         tree.of_device(Parameter::text("hsm.agents", || self.agents()));
         let counts = || self.state.lock().table.counts();
         tree.of_device(Parameter::gauge("hsm.waiting", Unit::None, move || counts().0));
@@ -41,8 +43,12 @@ impl Hsm {
             "disabled" => state.control = Control::Disabled,
             "shutdown" | "stopped" => state.control = Control::Stopped,
             "purge" => {
-                let all: Vec<u64> =
-                    state.table.all().filter(|shown| !is_over(shown.state)).map(|shown| shown.item.cookie).collect();
+                let all: Vec<u64> = state
+                    .table
+                    .all()
+                    .filter(|shown| !is_over(shown.state))
+                    .map(|shown| shown.item.cookie)
+                    .collect();
                 let remove = |cookie: &u64| Change { key: keys::hsm_action(*cookie), value: None };
                 self.commit(all.iter().map(remove).collect())?;
                 let now = self.rt.now();
@@ -93,8 +99,7 @@ fn line(shown: &Shown) -> String {
         shown.state.word(),
         match shown.state {
             ActionState::Started => format!(" agent={} copied={}", shown.agent, shown.done),
-            ActionState::Failed =>
-                shown.code.map_or_else(String::new, |code| format!(" why={code}")),
+            ActionState::Failed => shown.code.map_or_else(String::new, |code| format!(" why={code}")),
             _ => String::new(),
         }
     )

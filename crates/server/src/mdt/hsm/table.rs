@@ -116,7 +116,8 @@ impl Table {
 
     /// The action that has not ended and is like one that is asked for.
     pub fn like(&self, fid: Fid, action: Action) -> Option<u64> {
-        let is_like = |cookie: &&u64| self.entries.get(cookie).is_some_and(|entry| entry.item.action == action);
+        let is_like =
+            |cookie: &&u64| self.entries.get(cookie).is_some_and(|entry| entry.item.action == action);
         self.of_file.get(&fid)?.iter().find(is_like).copied()
     }
 
@@ -175,8 +176,7 @@ impl Table {
         }
         let items = self.start(taking);
         has.extend(items.iter().map(|item| item.cookie));
-        let agent =
-            Agent { session: taking.session, archives: taking.archives.to_vec(), seen: now, has };
+        let agent = Agent { session: taking.session, archives: taking.archives.to_vec(), seen: now, has };
         self.agents.insert(name.to_owned(), agent);
         Ok((items, canceled))
     }
@@ -216,9 +216,8 @@ impl Table {
     fn may_start(&self, item: &Item) -> bool {
         let others = self.of_file.get(&item.fid).into_iter().flatten();
         let mut earlier = others.take_while(|cookie| **cookie != item.cookie);
-        let restores = |cookie: &u64| {
-            self.entries.get(cookie).is_none_or(|entry| entry.item.action == Action::Restore)
-        };
+        let restores =
+            |cookie: &u64| self.entries.get(cookie).is_none_or(|entry| entry.item.action == Action::Restore);
         item.action == Action::Restore || earlier.all(restores)
     }
 
@@ -300,13 +299,8 @@ impl Taking<'_> {
 
 impl Entry {
     fn shown(&self) -> Shown {
-        let plain = Shown {
-            item: self.item,
-            state: ActionState::Waiting,
-            code: None,
-            done: 0,
-            agent: String::new(),
-        };
+        let plain =
+            Shown { item: self.item, state: ActionState::Waiting, code: None, done: 0, agent: String::new() };
         match &self.stands {
             Stands::Waiting => plain,
             Stands::Started { agent, done } => {
@@ -334,7 +328,13 @@ mod tests {
         Time(Duration::from_secs(secs).as_nanos() as u64)
     }
 
-    fn take(table: &mut Table, agent: &str, archives: &[u32], working: &[(u64, u64)], max: usize) -> Vec<u64> {
+    fn take(
+        table: &mut Table,
+        agent: &str,
+        archives: &[u32],
+        working: &[(u64, u64)],
+        max: usize,
+    ) -> Vec<u64> {
         let taking = Taking { agent, session: 1, archives, working, max };
         let (items, _) = table.take(&taking, at(0)).expect("there is room");
         items.iter().map(|item| item.cookie).collect()
@@ -349,7 +349,13 @@ mod tests {
     #[test]
     fn what_brings_data_back_comes_first_and_each_file_one_at_a_time() {
         use Action::{Archive, Remove, Restore};
-        let items = [item(1, 2, Archive), item(2, 4, Archive), item(3, 2, Remove), item(4, 2, Restore), item(5, 7, Archive)];
+        let items = [
+            item(1, 2, Archive),
+            item(2, 4, Archive),
+            item(3, 2, Remove),
+            item(4, 2, Restore),
+            item(5, 7, Archive),
+        ];
         let mut table = table(&items);
         assert_eq!(table.next_cookie(), Ok(6));
         assert_eq!(table.like(items[0].fid, Remove), Some(3));
@@ -372,7 +378,8 @@ mod tests {
         assert_eq!(table.pass_time(at(20)), ["a"]);
         assert_eq!(take(&mut table, "b", &[], &[], 1), [1]);
         // It was not gone after all: another one has its action by then.
-        let taking = Taking { agent: "a", session: 2, archives: &[], working: &[(1, 9), (2, 9), (77, 0)], max: 0 };
+        let taking =
+            Taking { agent: "a", session: 2, archives: &[], working: &[(1, 9), (2, 9), (77, 0)], max: 0 };
         let (_, canceled) = table.take(&taking, at(21)).expect("there is room");
         assert_eq!(canceled, [1, 77]);
         assert_eq!(table.shown(2).map(|shown| shown.agent), Some("a".to_owned()));

@@ -21,6 +21,11 @@ pub struct Hsm {
 }
 
 impl Hsm {
+    /// Whether there may be a copy, whatever flags somebody has cleared.
+    fn has_copy(&self) -> bool {
+        self.copy != 0 || self.flags & (flag::EXISTS | flag::ARCHIVED) != 0
+    }
+
     /// Whether the archive has what the file has.
     pub fn is_current(&self) -> bool {
         self.flags & (flag::ARCHIVED | flag::DIRTY | flag::LOST) == flag::ARCHIVED
@@ -31,15 +36,21 @@ impl Hsm {
         self.flags & flag::RELEASED != 0
     }
 
+    /// Whether the archive has all that there is; that it has lost it is no fault of the MDT.
+    pub fn is_there_alone(&self) -> bool {
+        let wanted = flag::RELEASED | flag::ARCHIVED | flag::EXISTS;
+        self.flags & (wanted | flag::DIRTY) == wanted && self.copy != 0
+    }
+
     /// Whether somebody relies on the data being what is copied, or is in the archive.
     pub fn is_relied_on(&self) -> bool {
-        self.copying != 0 || self.flags & (flag::EXISTS | flag::DIRTY) == flag::EXISTS
+        self.copying != 0 || self.has_copy() && self.flags & flag::DIRTY == 0
     }
 
     /// From now on the data may be another than that in the archive.
     pub fn data_may_change(&mut self) {
         self.copying = 0;
-        if self.flags & flag::EXISTS != 0 {
+        if self.has_copy() {
             self.flags |= flag::DIRTY;
         }
     }

@@ -3,7 +3,7 @@
 //! It reads keys in order, some at a time, from something that does not change meanwhile: a snapshot, or a target that is stopped.
 
 use bytes::Bytes;
-use proto::{Fid, FileKind, Name};
+use proto::{Fid, FileKind, Layout, Name};
 use service::keys::behind;
 use store::{Scan, StoreError, Value, after};
 
@@ -131,6 +131,10 @@ impl Check {
         if inode.kind() == FileKind::File && inode.layout.as_ref().is_some_and(|layout| !layout.is_sane()) {
             self.find(format!("The layout of {fid} is damaged."));
         }
+        // A file without a name that took a layout over goes with it.
+        if inode.nlink > 0 {
+            self.released(&inode);
+        }
         if fid != Fid::ROOT && !has_any(scan, &keys::of(keys::LINK, fid))? {
             let is_orphan = scan.get(&keys::orphan(fid))?.is_some();
             if !is_orphan {
@@ -143,6 +147,17 @@ impl Check {
             self.find(format!("The directory {fid} is empty, and says that it has {} links.", inode.nlink));
         }
         Ok(())
+    }
+
+    /// Whether a file without data says so everywhere, and has a copy that can be relied on (`docs/hsm.md#releasing`).
+    fn released(&mut self, inode: &Inode) {
+        let fid = inode.fid;
+        let has_none = inode.layout.as_ref().is_some_and(Layout::is_released);
+        if has_none != inode.hsm.is_released() {
+            self.find(format!("The layout of {fid} and its HSM flags disagree about whether it is released."));
+        } else if has_none && !(inode.hsm.is_there_alone() && inode.size_known) {
+            self.find(format!("The file {fid} is released, and its copy cannot be relied on."));
+        }
     }
 
     fn entry(&mut self, scan: &dyn Scan, key: &Bytes, value: &Value) -> Result<(), StoreError> {

@@ -90,7 +90,9 @@ fn set_flags(mdt: &Mdt, request: &SetHsm, inode: &mut Inode) -> Result<(), Code>
     // The copy is all that there is of the data.
     let needs_copy = inode.hsm.is_released()
         && (request.clear & (flag::EXISTS | flag::ARCHIVED) != 0 || request.set & flag::DIRTY != 0);
-    if !may || needs_copy {
+    // Only a new copy is what the file has.
+    let cleans = request.clear & inode.hsm.flags & flag::DIRTY != 0;
+    if !may || needs_copy || cleans {
         return Err(Code::NotPermitted);
     }
     if request.archive != 0 {
@@ -188,7 +190,8 @@ fn check_release(mdt: &Mdt, inode: &Inode, cred: &Cred) -> Result<(), Code> {
     if !access::is_owner(cred, inode) || inode.hsm.flags & flag::NORELEASE != 0 {
         return Err(Code::NotPermitted);
     }
-    if inode.hsm.flags & flag::ARCHIVED == 0 {
+    // Flags that root has set make no copy.
+    if inode.hsm.flags & flag::ARCHIVED == 0 || inode.hsm.copy == 0 {
         return Err(Code::NotPermitted);
     }
     if inode.hsm.is_released() || !inode.hsm.is_current() || mdt.opens.is_written(inode.fid) {
@@ -200,7 +203,10 @@ fn check_release(mdt: &Mdt, inode: &Inode, cred: &Cred) -> Result<(), Code> {
 /// Asks for an action. What changes nothing any more is done at once.
 pub(in crate::mdt) async fn ask_hsm(mdt: &Mdt, ctx: &Ctx<'_>, request: &AskHsm) -> Outcome {
     let answer = |asked| Ok(Done::unchanged(Reply::AskHsm(asked)));
-    if let Some(asked) = Some(request.cookie).filter(|cookie| *cookie != 0).and_then(|cookie| mdt.hsm.told(request.fid, cookie)) {
+    if let Some(asked) = Some(request.cookie)
+        .filter(|cookie| *cookie != 0)
+        .and_then(|cookie| mdt.hsm.told(request.fid, cookie))
+    {
         return answer(asked);
     }
     let inode = file(mdt, ctx, request.fid)?;
@@ -246,4 +252,206 @@ pub(in crate::mdt) async fn take_hsm(mdt: &Mdt, ctx: &Ctx<'_>, request: &TakeHsm
 pub(in crate::mdt) async fn end_hsm(mdt: &Mdt, request: &EndHsm) -> Outcome {
     mdt.hsm.ended(request).await?;
     Ok(Done::unchanged(Reply::EndHsm(DONE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::{Client, World, user};
+    use proto::Fid;
+    use proto::layout::LayoutHint;
+    use proto::wire::messages::{
+        Create, CreateUnnamed, GetAttr, OPEN_EXCLUSIVE, OPEN_READ, OPEN_WRITE, PlaceData, SetAttr, SizeUpdate,
+    };
+
+    fn change(client: &Client, fid: Fid, change: u8) -> SetHsm {
+        let (cred, time) = (Cred::root(), client.time());
+        SetHsm { fid, change, set: 0, clear: 0, archive: 1, cookie: 5, copy: 9, cred, time }
+    }
+
+    /// A file of 100 bytes, closed.
+    fn written(client: &Client, name: &str) -> Fid {
+        let file = client.file(Fid::ROOT, name);
+        let opened = client.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
+        client.close(file, opened.handle, true, Some(100));
+        file
+    }
+
+    fn archive(client: &Client, file: Fid) -> HsmState {
+        client.call(change(client, file, HSM_BEGIN_ARCHIVE)).expect("nobody writes");
+        client.call(change(client, file, HSM_END_ARCHIVE)).expect("it is there")
+    }
+
+    fn release(client: &Client, fid: Fid, cred: Cred) -> Result<Layout, Code> {
+        let unnamed = CreateUnnamed {
+            parent: Fid::ROOT,
+            fid: client.new_fid(),
+            mode: 0o100_600,
+            open: OPEN_READ | OPEN_WRITE,
+            hint: Some(LayoutHint::default()),
+            cred: Cred::root(),
+            time: client.time(),
+            umask: 0,
+        };
+        let heir = client.call(unnamed).expect("root may");
+        let generation = layout(client, fid).generation;
+        let size = SizeUpdate { size: 100, blocks: 8, mtime: client.time(), ctime: client.time() };
+        let released = client.call(ReleaseData { fid, with: heir.attr.fid, generation, cred, size });
+        client.close(heir.attr.fid, heir.handle, true, None);
+        released.map(|entry| entry.layout.expect("of a file"))
+    }
+
+    fn layout(client: &Client, fid: Fid) -> Layout {
+        client.call(GetAttr { fid }).expect("it is there").layout.expect("of a file")
+    }
+
+    fn flags(client: &Client, fid: Fid) -> u32 {
+        client.call(GetHsm { fid }).expect("it is there").flags
+    }
+
+    #[test]
+    fn whatever_may_change_the_data_makes_the_copy_an_old_one() {
+        let world = World::new();
+        let (client, other) = (world.client(1), world.client(2));
+        let root = Cred::root();
+        let cut = |fid| SetAttr { size: Some(50), ..other.set_attr(fid, &root) };
+        let write = |fid| other.open(fid, OPEN_WRITE, &root).expect("root may").handle;
+        // While it is copied.
+        let file = written(&client, "a");
+        client.call(change(&client, file, HSM_BEGIN_ARCHIVE)).expect("nobody writes");
+        other.close(file, write(file), false, None);
+        let ended = client.call(change(&client, file, HSM_END_ARCHIVE)).expect("it is there");
+        assert_eq!((ended.flags, ended.copy), (flag::EXISTS | flag::ARCHIVED | flag::DIRTY, 9));
+        // Afterwards; and whoever reads or sets the mode changes nothing.
+        for cuts in [false, true] {
+            assert_eq!(archive(&client, file).flags, flag::EXISTS | flag::ARCHIVED);
+            let read = other.open(file, OPEN_READ, &root).expect("root may");
+            other.close(file, read.handle, false, None);
+            other.chmod(file, 0o640);
+            assert_eq!(flags(&client, file), flag::EXISTS | flag::ARCHIVED);
+            if cuts {
+                other.call(cut(file)).expect("root may");
+            } else {
+                other.close(file, write(file), true, Some(100));
+            }
+            assert_eq!(flags(&client, file), flag::EXISTS | flag::ARCHIVED | flag::DIRTY);
+            assert_eq!(release(&client, file, Cred::root()), Err(Code::Busy));
+        }
+        // Somebody writes: the copy does not begin.
+        let handle = write(file);
+        assert_eq!(client.call(change(&client, file, HSM_BEGIN_ARCHIVE)), Err(Code::Busy));
+        other.close(file, handle, true, Some(100));
+    }
+
+    #[test]
+    fn flags_that_are_set_by_hand_make_no_copy() {
+        let world = World::new();
+        let client = world.client(1);
+        let root = Cred::root();
+        let file = written(&client, "f");
+        let flags_of = |set, clear| SetHsm { set, clear, archive: 0, ..change(&client, file, HSM_SET_FLAGS) };
+        let (copied, denied) = (flag::EXISTS | flag::ARCHIVED, Err(Code::NotPermitted));
+        client.call(flags_of(copied, 0)).expect("root may");
+        assert_eq!(release(&client, file, Cred::root()).map(drop), denied);
+        archive(&client, file);
+        // What was changed while no flag told of a copy is noticed all the same, and nobody says that it was not.
+        client.call(flags_of(0, copied)).expect("root may");
+        let opened = client.open(file, OPEN_WRITE, &root).expect("root may");
+        client.close(file, opened.handle, true, Some(100));
+        client.call(flags_of(copied, 0)).expect("root may");
+        assert_eq!(release(&client, file, Cred::root()).map(drop), Err(Code::Busy));
+        assert_eq!(client.call(flags_of(0, flag::DIRTY)).map(drop), denied);
+        assert_eq!(client.call(flags_of(flag::RELEASED, 0)).map(drop), Err(Code::Invalid));
+        client.chown(file, 5, 5);
+        let of_user = |set| SetHsm { cred: user(5), ..flags_of(set, 0) };
+        client.call(of_user(flag::NORELEASE)).expect("the owner may");
+        assert_eq!(client.call(of_user(flag::ARCHIVED)).map(drop), denied);
+        assert_eq!(client.call(SetHsm { cred: user(6), ..flags_of(flag::DIRTY, 0) }).map(drop), denied);
+    }
+
+    #[test]
+    fn a_late_copytool_writes_over_nothing_that_counts() {
+        let world = World::new();
+        let client = world.client(1);
+        let file = written(&client, "f");
+        let late = SetHsm { cookie: 4, copy: 8, ..change(&client, file, HSM_END_ARCHIVE) };
+        assert_eq!(archive(&client, file).copy, 9);
+        let ended = client.call(late.clone()).expect("it is there");
+        assert_eq!((ended.copy, ended.flags), (9, flag::EXISTS | flag::ARCHIVED));
+        client.call(change(&client, file, HSM_BEGIN_ARCHIVE)).expect("nobody writes");
+        let again = SetHsm { copy: 10, ..change(&client, file, HSM_END_ARCHIVE) };
+        let ended = client.call(again).expect("it is there");
+        assert_eq!((ended.copy, ended.replaced), (10, 9), "the one before can go");
+        release(&client, file, Cred::root()).expect("the archive has it");
+        assert_eq!(client.call(late), Err(Code::Released));
+        assert_eq!(client.call(change(&client, file, HSM_FORGET)), Err(Code::NotPermitted));
+    }
+
+    #[test]
+    fn a_released_file_has_no_objects_and_nobody_changes_it() {
+        let world = World::new();
+        let (client, other) = (world.client(1), world.client(2));
+        let root = Cred::root();
+        let file = written(&client, "f");
+        assert_eq!(release(&client, file, Cred::root()), Err(Code::NotPermitted), "there is no copy");
+        archive(&client, file);
+        client.chown(file, 5, 5);
+        assert_eq!(release(&client, file, user(6)), Err(Code::NotPermitted));
+        let before = layout(&client, file);
+        let released = release(&client, file, user(5)).expect("the archive has it");
+        assert!(released.is_released() && released.object_count() == 0);
+        assert_eq!(released.generation, before.generation + 1);
+        let destroyed: Vec<Fid> = world.destroys().into_iter().map(|(_, id, _)| id).collect();
+        assert!(before.ids().all(|id| destroyed.contains(&id)));
+        let attr = other.attr(file).expect("it is there");
+        assert_eq!((attr.size, attr.size_known, attr.blocks), (100, true, 1));
+        let refused = Err(Code::Released);
+        assert_eq!(other.open(file, OPEN_WRITE, &root).map(drop), refused);
+        let cut = SetAttr { size: Some(50), ..other.set_attr(file, &root) };
+        assert_eq!(other.call(cut).map(drop), refused);
+        assert_eq!(other.call(PlaceData { fid: file, offset: 0, len: 1 }).map(drop), refused);
+        let again = Create { open: OPEN_WRITE, ..other.create_request(Fid::ROOT, "f", 0o100_644) };
+        assert_eq!(other.call(again).map(drop), refused);
+        let first =
+            Create { open: OPEN_WRITE | OPEN_EXCLUSIVE, ..other.create_request(Fid::ROOT, "f", 0o100_644) };
+        assert_eq!(other.call(first).map(drop), Err(Code::Exists));
+        world.sync();
+        let world = world.crash();
+        let client = world.client(3);
+        assert_eq!(layout(&client, file), released);
+        assert_eq!(flags(&client, file), flag::EXISTS | flag::ARCHIVED | flag::RELEASED);
+        client.unlink(Fid::ROOT, "f").expect("it is there");
+    }
+
+    #[test]
+    fn actions_are_asked_for_once_and_outlive_a_crash() {
+        let world = World::new();
+        let (client, tool) = (world.client(1), world.client(2));
+        let file = written(&client, "f");
+        let ask = |action, cred| AskHsm { fid: file, action, archive: 0, cookie: 0, cred };
+        let archive = Action::Archive as u8;
+        assert_eq!(client.call(ask(archive, user(6))), Err(Code::NotPermitted));
+        assert_eq!(client.call(ask(99, Cred::root())), Err(Code::NotSupported));
+        let none = client.call(ask(Action::Restore as u8, Cred::root())).expect("root may");
+        assert_eq!(none, DONE, "its data is there");
+        let asked = client.call(ask(archive, Cred::root())).expect("root may");
+        assert_eq!(client.call(ask(archive, Cred::root())), Ok(asked.clone()));
+        let take = |archives| TakeHsm { agent: "a".into(), archives, working: vec![], max: 9, wait_ms: 0 };
+        assert_eq!(tool.call(take(vec![2])).map(|work| work.actions.len()), Ok(0), "another archive");
+        let work = tool.call(take(vec![1])).expect("there is some");
+        assert_eq!(work.actions.iter().map(|item| item.cookie).collect::<Vec<_>>(), [asked.cookie]);
+        let world = world.crash();
+        let (client, tool) = (world.client(3), world.client(4));
+        assert_eq!(tool.call(take(vec![])).map(|work| work.actions.len()), Ok(1));
+        let end = |code| EndHsm { cookie: asked.cookie, agent: "a".into(), code };
+        tool.call(end(Code::NoSpace.to_u32())).expect("it is known");
+        let told = AskHsm { cookie: asked.cookie, ..ask(archive, Cred::root()) };
+        let told = client.call(told).expect("it is remembered");
+        assert_eq!((told.state(), told.failure()), (ActionState::Failed, Code::NoSpace));
+        tool.call(end(0)).expect("that it ended before is no error");
+        let next = client.call(ask(archive, Cred::root())).expect("root may");
+        assert!(next.cookie > asked.cookie);
+        client.call(ask(0, Cred::root())).expect("root may");
+        assert_eq!(tool.call(take(vec![])).map(|work| work.actions.len()), Ok(0), "it was canceled");
+    }
 }

@@ -12,8 +12,8 @@ use proto::hsm::ARCHIVE_MAX;
 use rpc::{Keys, Role};
 use rt::wait::unless;
 
-use crate::failure::{Failure, Outcome};
 use super::serve::host_name;
+use crate::failure::{Failure, Outcome};
 use crate::{keys, mountpoint, serving};
 use posix::Posix;
 
@@ -50,7 +50,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     node.block_on(async {
         let archive = Posix::open(&rt, &arguments.hsm_root).map_err(|error| {
             let root = arguments.hsm_root.display();
-            Failure::new(format!("{root}: {}; name a directory for the archive", crate::control::describe(&error)))
+            Failure::new(format!(
+                "{root}: {}; name a directory for the archive",
+                crate::control::describe(&error)
+            ))
         })?;
         let name = arguments.name.clone().unwrap_or_else(|| default_name(&arguments.hsm_root));
         let hub = serving::hub(&rt, &source.fsname, keys, None);
@@ -101,7 +104,8 @@ impl Counts {
     }
 
     fn text(&self) -> String {
-        let [done, failed, bytes] = [&self.done, &self.failed, &self.bytes].map(|n| n.load(Ordering::Relaxed));
+        let [done, failed, bytes] =
+            [&self.done, &self.failed, &self.bytes].map(|n| n.load(Ordering::Relaxed));
         format!("{done} actions done, {failed} failed, {bytes} bytes copied")
     }
 }
@@ -113,7 +117,9 @@ fn default_name(root: &Path) -> String {
 
 /// The file system that is meant: of a mount point, that which is mounted there.
 fn source(text: &str) -> Result<Source, Failure> {
-    let Some(entry) = mountpoint::containing(Path::new(text)).ok().flatten().filter(|_| text.starts_with('/')) else {
+    let Some(entry) =
+        mountpoint::containing(Path::new(text)).ok().flatten().filter(|_| text.starts_with('/'))
+    else {
         return Ok(Source::parse(text)?);
     };
     let status = mountpoint::status(&entry)

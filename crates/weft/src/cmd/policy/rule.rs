@@ -142,7 +142,9 @@ impl Rule {
                 )
             }
             Action::Archive => {
-                format!("has the files below {place} that match \"{files}\" archived as \"lfs hsm_archive\" does")
+                format!(
+                    "has the files below {place} that match \"{files}\" archived as \"lfs hsm_archive\" does"
+                )
             }
             Action::Release => format!(
                 "releases the files below {place} that match \"{files}\" and are archived, as \"lfs hsm_release\" does"

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytes::Bytes;
 use proto::find::{
-    DEPTH_MAX, Expr, Glob, LAYOUT_COMPOSITE, LAYOUT_MDT, LAYOUT_OVERSTRIPED, LAYOUT_RAID0, LAYOUT_RELEASED, NODES_MAX,
-    QUERY_BYTES_MAX, Test, TimeOf, kind_bit,
+    DEPTH_MAX, Expr, Glob, LAYOUT_COMPOSITE, LAYOUT_MDT, LAYOUT_OVERSTRIPED, LAYOUT_RAID0, LAYOUT_RELEASED,
+    NODES_MAX, QUERY_BYTES_MAX, Test, TimeOf, kind_bit,
 };
 use proto::{FileKind, OstIndex, TargetId, TargetKind};
 

@@ -95,7 +95,11 @@ fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) 
     let values = [
         (count, "lmm_stripe_count:  ", component.stripe_count.to_string()),
         (size, "lmm_stripe_size:   ", component.stripe_size.to_string()),
-        (shape, "lmm_pattern:       ", pattern(component.overstriped, component.on_mdt, component.released).to_owned()),
+        (
+            shape,
+            "lmm_pattern:       ",
+            pattern(component.overstriped, component.on_mdt, component.released).to_owned(),
+        ),
         (generation, "lmm_layout_gen:    ", of_component.to_string()),
         (offset, "lmm_stripe_offset: ", first(component).to_string()),
         (pool && !component.pool.is_empty(), "lmm_pool:          ", component.pool.clone()),
