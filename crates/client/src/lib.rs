@@ -29,6 +29,7 @@ mod lock;
 mod losses;
 mod migrate;
 mod mount;
+mod mover;
 mod names;
 mod order;
 pub mod posix;
@@ -232,6 +233,7 @@ impl Caller {
 pub struct Client {
     shared: Arc<Shared>,
     admin: Admin,
+    movers: Arc<mover::Movers>,
 }
 
 impl Client {

@@ -6,9 +6,10 @@
 //! 4. Have the MDT exchange the layouts of the two files.
 //! 5. Close the other file: the MDT destroys the old objects.
 //!
-//! All of it goes through a session of its own, so that users of the file on the same mount are kept out as others are.
+//! All of it goes through a session of its own ([`crate::mover`]), so that users of the file on the same mount are kept out as
+//! others are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proto::layout::LayoutHint;
@@ -19,18 +20,10 @@ use rt::wait::join_all;
 use crate::data::{Call, FileRef, FileState, Sum};
 use crate::lock::{Pages as Locking, Pins, whole};
 use crate::names::Relaying;
-use crate::{Caller, Client, Error, Limits, OpenFlags, Result, Seek, Shared};
+use crate::{Caller, Client, Error, Handle, OpenFlags, Result, Seek, Shared};
 
 /// Bytes that are copied at a time.
 const STEP_BYTES: u64 = 4 << 20;
-/// Memory of a mover.
-const LIMITS: Limits = Limits {
-    dirty_bytes_max: 64 << 20,
-    ost_dirty_bytes_max: 64 << 20,
-    rpc_bytes_max: 1 << 20,
-    rpcs_in_flight_max: 8,
-    cached_bytes_max: 128 << 20,
-};
 /// How often a move begins again because an OST restarted or ended the session.
 const ATTEMPTS: usize = 5;
 
@@ -47,59 +40,97 @@ impl Client {
     /// Fails with Busy if the file is being moved by somebody else again and again.
     pub async fn migrate(&self, caller: &Caller, fid: Fid, hint: LayoutHint) -> Result<()> {
         self.shared.names.ahead.share(fid).await;
-        let (hub, mgs) = self.shared.targets.way_in();
-        let mover = Client::mount(&hub, mgs, LIMITS).await?;
+        let _turn = self.movers.turn(fid).await;
         let mut moved = Err(Error::Refused(Code::Busy));
+        let mut mover = self.movers.take(self.shared.targets.way_in()).await?;
         for _ in 0..ATTEMPTS {
-            moved = mover.move_data(caller, fid, &hint).await;
-            if !matches!(moved, Err(Error::Refused(Code::Busy | Code::TryAgain))) {
-                break;
+            moved = mover.session().move_data(caller, fid, &hint).await;
+            match moved {
+                Ok(()) => {
+                    mover.done();
+                    return moved;
+                }
+                Err(Error::Refused(Code::Busy | Code::TryAgain)) => {}
+                // What was held before is lost; the next session knows nothing of that.
+                Err(Error::Refused(Code::Evicted)) => {
+                    drop(mover);
+                    mover = self.movers.take(self.shared.targets.way_in()).await?;
+                }
+                Err(_) => return moved,
             }
         }
-        // A goodbye may be lost: then the servers would wait for the mover, and others for what it holds.
-        if let Err(error) = mover.shared.give_all_back().await {
-            tracing::warn!(%fid, %error, "a mover leaves something to the servers to clear away");
+        moved
+    }
+}
+
+impl Shared {
+    async fn move_data(self: &Arc<Self>, caller: &Caller, fid: Fid, hint: &LayoutHint) -> Result<()> {
+        let source = self.lock_source(caller, fid).await?;
+        let layout = source.layout.clone();
+        let moved = self.move_locked(caller, source, hint).await;
+        match moved {
+            Ok(()) => self.forget_objects(&layout),
+            Err(_) => self.leave_objects(&layout),
         }
-        let _ = mover.unmount().await;
         moved
     }
 
-    async fn move_data(&self, caller: &Caller, fid: Fid, hint: &LayoutHint) -> Result<()> {
-        let shared = &self.shared;
-        let source = shared.lock_source(caller, fid).await?;
+    async fn move_locked(self: &Arc<Self>, caller: &Caller, source: Source, hint: &LayoutHint) -> Result<()> {
+        let fid = source.file.fid;
         let superuser = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0, gives_way: false };
         let flags = OpenFlags { read: true, write: true, exclusive: true, ..OpenFlags::default() };
         let mode = FileKind::File.mode_bits() | 0o600;
-        let (_, handle) = self
-            .shared
-            .files
-            .create_unnamed_with(&superuser, Fid::ROOT, mode, flags, Some(hint.clone()))
-            .await?;
-        let open = shared.files.handles.get(handle)?;
+        let (_, handle) =
+            self.files.create_unnamed_with(&superuser, Fid::ROOT, mode, flags, Some(hint.clone())).await?;
+        let moved = self.move_into(caller, fid, &source, handle).await;
+        self.files.release(handle).await;
+        moved
+    }
+
+    /// Moves the data into a file without a name, which has the other layout then.
+    async fn move_into(
+        self: &Arc<Self>,
+        caller: &Caller,
+        fid: Fid,
+        source: &Source,
+        handle: Handle,
+    ) -> Result<()> {
+        let open = self.files.handles.get(handle)?;
         let target = open.file()?;
-        shared.copy_all(&source, target).await?;
-        shared.files.sync_file(target, &open.failure_seen).await?;
+        self.copy_all(source, target).await?;
+        self.files.sync_file(target, &open.failure_seen).await?;
         // Nobody is told its size from now on: its objects will be those that are given up.
         target.inner.lock().gone = true;
         // They are the file's as soon as the layouts are exchanged.
         let made = target.layout()?;
-        let attrs = shared.names.data.objects.object_attrs(&made).await?;
+        let attrs = self.names.data.objects.object_attrs(&made).await?;
         let blocks = Sum::of(&made, &attrs).blocks;
-        let objects = made.places().filter_map(|place| shared.names.data.locks.table.find(place.object));
-        shared.names.data.locks.leave_these(objects.collect()).await;
-        let sealed = shared.seal(&source.layout).await;
+        let objects = made.places().filter_map(|place| self.locks().table.find(place.object));
+        self.locks().leave_these(objects.collect()).await;
+        let sealed = self.seal(&source.layout).await;
         let swapped = match sealed {
-            Ok(()) => shared.swap(caller, fid, open.fid, (source.layout.generation, blocks)).await,
+            Ok(()) => self.swap(caller, fid, open.fid, (source.layout.generation, blocks)).await,
             Err(error) => Err(error),
         };
         if swapped.is_err() {
             // Whoever meets the seal first does it otherwise.
-            if let Err(error) = shared.names.layouts.unseal(fid, &source.layout).await {
+            if let Err(error) = self.names.layouts.unseal(fid, &source.layout).await {
                 tracing::warn!(%fid, %error, "a file that could not be moved stays sealed for a while");
             }
         }
-        self.shared.files.release(handle).await;
         swapped
+    }
+
+    /// Objects that were given up are destroyed: nobody is told of their locks.
+    fn forget_objects(self: &Arc<Self>, layout: &Layout) {
+        let objects: BTreeSet<Fid> = layout.places().map(|place| place.object.layout).collect();
+        objects.into_iter().for_each(|fid| self.locks().forget_dead(fid));
+    }
+
+    /// What is used on is given back, before anybody asks for it.
+    fn leave_objects(self: &Arc<Self>, layout: &Layout) {
+        let objects = layout.places().filter_map(|place| self.locks().table.find(place.object));
+        objects.for_each(|object| self.locks().leave(object));
     }
 }
 

@@ -17,6 +17,7 @@ use crate::data::{Cache, Data, Files, Memory, Rooms, WriteBack};
 use crate::files::OpenFiles;
 use crate::lease::{Lease, LeaseKeeper};
 use crate::lock::{RangeLocks, Resting};
+use crate::mover::Movers;
 use crate::names::Names;
 use crate::targets::Targets;
 use crate::{Admin, Client, Copies, Error, Limits, Result, Shared};
@@ -55,7 +56,8 @@ impl Client {
         shared.rt.spawn(shared.clone().watch_config());
         shared.rt.spawn(shared.clone().watch_memory());
         shared.rt.spawn(shared.names.sizes.clone().keep());
-        Ok(Arc::new(Client { admin: Admin::of(&shared), shared }))
+        let movers = Movers::new(shared.rt.clone());
+        Ok(Arc::new(Client { admin: Admin::of(&shared), movers, shared }))
     }
 
     /// Says who keeps copies of what the client tells; they are kept coherent by [`Copies::forget`].
@@ -106,6 +108,7 @@ impl Client {
         if shared.lease.is_closed() {
             return Ok(());
         }
+        self.movers.end().await;
         let synced = shared.sync_all().await;
         for handle in shared.files.handles.all() {
             self.shared.files.release(handle).await;

@@ -1,5 +1,6 @@
 //! Files whose data is moved while they are in use, and whose mover is lost.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use client::{AttrChange, Client, Handle, Seek, TimeSet};
 use proto::layout::LayoutHint;
 use proto::{Fid, Layout, TargetId, Timestamp};
 use rt::sim::Handle as World;
+use rt::wait::join_all;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::scenario::on;
 use weft_sim::workload::{READ_WRITE, root};
@@ -153,4 +155,46 @@ fn servers_may_lose_power_meanwhile() {
             assert!(layout(&other, fid).await.object_count() >= 3);
         });
     }
+}
+
+/// However many files a client moves at the same time, there is one more session, which ends a while after the last of them.
+#[test]
+fn one_session_moves_many_files() {
+    check(2, async |cluster, _| {
+        let (rt, user) = cluster.mount("user").await;
+        cluster.osts_are_known(&user).await;
+        let mut files = Vec::new();
+        for n in 0..12 {
+            let (fid, handle) = make(&user, format!("f{n}").as_bytes()).await;
+            user.files().write(handle, 0, &bytes(n + 3)).await.expect("there is room");
+            files.push((fid, handle, bytes(n + 3)));
+        }
+        let sessions = || cluster.granted()[&TargetId::mdt(0)].sessions.len();
+        let (before, caller) = (sessions(), root());
+        // Each file twice: within one session locks keep nobody out.
+        let wanted = [hint(3, 1 << 16), hint(2, 1 << 17)];
+        let each = files.iter().flat_map(|file| wanted.iter().map(move |hint| (file.0, hint.clone())));
+        let mut moving = pin!(join_all(each.map(|(fid, hint)| user.migrate(&caller, fid, hint))));
+        let mut most = 0;
+        let moved = loop {
+            most = most.max(sessions());
+            if let Some(moved) = rt.timeout(Duration::from_micros(100), moving.as_mut()).await {
+                break moved;
+            }
+        };
+        assert_eq!(moved, vec![Ok(()); 24]);
+        assert_eq!(most, before + 1);
+        for (fid, handle, data) in &files {
+            assert_eq!(layout(&user, *fid).await.generation, 2);
+            assert_eq!(read(&user, *handle, 0).await, *data);
+        }
+        rt.sleep(Duration::from_secs(5)).await;
+        assert_eq!(sessions(), before);
+        assert!(objects(&user).await <= 12 * 3, "the old objects are gone");
+        // The next one is another, and the end of the client is its end, too.
+        user.migrate(&caller, files[0].0, hint(1, 1 << 16)).await.expect("the owner may");
+        assert_eq!(sessions(), before + 1);
+        user.unmount().await.expect("what is healthy can be unmounted");
+        assert_eq!(sessions(), before - 1);
+    });
 }

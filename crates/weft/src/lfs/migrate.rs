@@ -2,14 +2,19 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::Parser;
 use fuse::control::{self, Hint, HintPart};
+use parking_lot::Mutex;
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 use crate::lfs::setstripe::LayoutArguments;
 use crate::lfs::{components, why_refused};
+
+/// Files that are moved at the same time: who moves one waits for servers most of the time.
+const AT_ONCE: usize = 8;
 
 /// Move the data of files to other OSTs; who uses them waits meanwhile.
 #[derive(clap::Args)]
@@ -32,14 +37,41 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
     let hint = Hint { parts, ..arguments.layout.hint("migrate")? };
     let asked = control::encode(&hint);
-    for path in &arguments.paths {
+    let moved = |path: &PathBuf| {
         crate::control::set(path, control::MIGRATE, &asked).map_err(|error| {
             let is_directory = path.is_dir().then(|| "it is a directory; name its files".to_owned());
             let why = is_directory.unwrap_or_else(|| why_refused(path, &hint, &error));
             Failure::new(format!("error: migrate: '{}' stays where it is: {why}", path.display()))
-        })?;
-    }
-    Ok(0)
+        })
+    };
+    for_each(&arguments.paths, AT_ONCE, moved).map(|()| 0)
+}
+
+/// Does something with each of `all`, several at the same time, until one fails. What is said is the failure of the first that did.
+fn for_each<T: Sync, E: Send>(
+    all: &[T],
+    at_once: usize,
+    act: impl Fn(&T) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<(usize, E)>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.min(all.len()) {
+            scope.spawn(|| {
+                while failed.lock().is_none() {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = all.get(at) else { return };
+                    if let Err(error) = act(one) {
+                        let mut failed = failed.lock();
+                        if failed.as_ref().is_none_or(|(first, _)| at < *first) {
+                            *failed = Some((at, error));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Options alone.
@@ -65,6 +97,27 @@ pub(crate) fn hint(options: &[OsString]) -> Result<Hint, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_at_once_until_one_fails() {
+        let all: Vec<usize> = (0..100).collect();
+        let done = Mutex::new(Vec::new());
+        let act = |fails: usize| {
+            done.lock().clear();
+            for_each(&all, 4, |one| {
+                done.lock().push(*one);
+                if *one % fails == fails - 1 { Err(*one) } else { Ok(()) }
+            })
+        };
+        assert_eq!(act(1000), Ok(()));
+        let mut each = done.lock().clone();
+        each.sort_unstable();
+        assert_eq!(each, all, "each has its turn once");
+        // Others may have failed by then, but it is the first that is told; and what is behind is left alone.
+        assert_eq!(act(10), Err(9));
+        assert!(done.lock().len() < 20, "{:?}", done.lock());
+        assert_eq!(for_each(&[0; 0], 4, |_: &i32| Err(())), Ok(()));
+    }
 
     #[test]
     fn options_without_files() {
