@@ -1069,6 +1069,15 @@ t_drain() {
   [ "$(lock_counts)" = 0 ]
   must_fail 2 lctl drain 10.9.9.9@tcp
   must_fail 2 lctl drain somebody
+  # A client that had not to ask an OST for a while is reached by it at once when it may again, before it needs it.
+  "$LFS" setstripe -c -1 "$two_a/drained-wide"
+  head -c 4M /dev/zero > "$two_a/drained-wide"
+  cat "$two_b/drained-wide" > /dev/null
+  lctl set_param "osc.$two_fsname-OST0001-*.active=0" > /dev/null
+  lctl set_param "osc.$two_fsname-OST0001-*.active=1" > /dev/null
+  all_drained() { lctl drain 127.0.0.1@tcp > "$work/status"; }
+  until_true 5 all_drained
+  [ "$(grep -c ' at 127.0.0.1@tcp: nothing is held any more$' "$work/status")" = 2 ]
   absent "a client is evicted" "$work"/two-*.log
   [ "$(cat "$two_b/drained")" = more ] && echo again > "$two_a/drained" && [ "$(cat "$two_b/drained")" = again ]
 }

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use fuse::control::{Configuration, Kind, Status};
+use proto::TargetKind;
 
 use crate::ask;
 use crate::failure::{Failure, Outcome, exit};
@@ -279,12 +280,12 @@ fn run(arguments: Arguments) -> Outcome {
         Command::LlogPrint { log } => kept::print(&mut reach()?, &log),
         Command::ChangelogRegister { brief } => {
             let mut reach = reach()?;
-            let device = find_device(&reach, &named_mdt(arguments.device, "changelog_register")?)?;
+            let device = find_mdt(&reach, arguments.device, "changelog_register")?;
             changelog::register(&mut reach, &device, brief)
         }
         Command::ChangelogDeregister { user } => {
             let mut reach = reach()?;
-            let device = find_device(&reach, &named_mdt(arguments.device, "changelog_deregister cl1")?)?;
+            let device = find_mdt(&reach, arguments.device, "changelog_deregister cl1")?;
             changelog::deregister(&mut reach, &device, user)
         }
         Command::AbortRecovery { device } => {
@@ -315,8 +316,18 @@ fn run(arguments: Arguments) -> Outcome {
     }
 }
 
-fn named_mdt(device: Option<String>, command: &str) -> Result<String, Failure> {
-    device.ok_or_else(|| Failure::usage(format!("name the MDT: lctl --device w-MDT0000 {command}")))
+/// The MDT that is named, for a command that no other target carries out.
+fn find_mdt(reach: &Reach, named: Option<String>, command: &str) -> Result<Device, Failure> {
+    let named =
+        named.ok_or_else(|| Failure::usage(format!("name the MDT: lctl --device w-MDT0000 {command}")))?;
+    let device = find_device(reach, &named)?;
+    if device.target.kind != TargetKind::Mdt {
+        let name = &device.name;
+        return Err(Failure::usage(format!(
+            "{name} is no MDT, and only MDTs have changelogs: lctl --device w-MDT0000 {command}"
+        )));
+    }
+    Ok(device)
 }
 
 fn list_devices(reach: &Reach) -> Outcome {
