@@ -395,7 +395,10 @@ t_engines() {
       WEFT_FUSE_ENGINE=auto up > "$work/greeting"
       [ "$(engine_of "$mnt") $(cat "$uring_switch")" = "uring Y" ]
       # It was read when the mount began.
-      echo N > "$uring_switch" && ls -R "$mnt" > /dev/null && echo Y > "$uring_switch"
+      echo N > "$uring_switch"
+      echo "$before" > "$mnt/switched"
+      [ "$(cat "$mnt/switched")" = $before ]
+      echo Y > "$uring_switch"
       down
       [ "$(cat "$uring_switch")" = $before ]
     done
