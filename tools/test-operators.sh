@@ -701,7 +701,7 @@ t_changelog() {
   must_fail 1 "$LFS" changelog_clear "$mdt" cl99 0
   grep -q "has no reader cl99" "$work/err"
   must_fail 2 lctl changelog_register
-  must_fail 2 lctl_alone --device "$two_fsname-OST0001" changelog_register
+  must_fail 2 lctl --device "$two_fsname-OST0001" changelog_register
   reader=$(lctl_alone --device "$mdt" changelog_register -n)
   lctl_alone get_param -n "mdd.$mdt.changelog_users" > "$work/users"
   cat "$work/users"
