@@ -1085,6 +1085,8 @@ t_drain() {
   cat "$two_b/drained-wide" > /dev/null
   lctl set_param "osc.$two_fsname-OST0001-*.active=0" > /dev/null
   [ "$(lctl dl | grep -c " IN osc $two_fsname-OST0001-osc ")" = 2 ]
+  must_fail_quietly 1 lctl drain 127.0.0.1@tcp
+  [ "$(grep -c ": it does not answer .*$two_fsname-OST0001$" "$work/out")" = 2 ]
   lctl set_param "osc.$two_fsname-OST0001-*.active=1" > /dev/null
   [ "$(lctl dl | grep -c " UP osc $two_fsname-OST000[0-3]-osc ")" = 8 ]
   all_drained() { lctl drain 127.0.0.1@tcp > "$work/status"; }
