@@ -38,7 +38,7 @@ pub fn set(reach: &mut Reach, fsname: Option<&str>, settings: &[String], delete:
             match params::keep_here(reach, &fsname, &name, value)? {
                 Here::Set => {}
                 Here::Nobody if may_fit_any(&Glob::new(&name)) => err!(
-                    "warning: {name}: nobody who is reached from here has such a parameter; it is kept for who comes later: 'lctl list_param' shows names"
+                    "warning: {name}: nobody who is reached from here has such a parameter; it is kept for who has it elsewhere, or later: 'lctl list_param' shows names"
                 ),
                 Here::Nobody => {
                     err!("error: set_param: param_path '{name}': No such file or directory");
