@@ -1081,7 +1081,7 @@ t_drain() {
   must_fail 2 lctl drain somebody
   # A client that had not to ask an OST for a while is reached by it at once when it may again, before it needs it.
   "$LFS" setstripe -c -1 "$two_a/drained-wide"
-  head -c 4M /dev/zero > "$two_a/drained-wide"
+  head -c 4M /dev/zero > "$two_a/drained-wide" && sync "$two_a/drained-wide"
   cat "$two_b/drained-wide" > /dev/null
   lctl set_param "osc.$two_fsname-OST0001-*.active=0" > /dev/null
   [ "$(lctl dl | grep -c " IN osc $two_fsname-OST0001-osc ")" = 2 ]
