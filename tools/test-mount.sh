@@ -370,7 +370,7 @@ engine_of() {
 
 # Basics, waits that are interrupted and a forced unmount, on every engine that there is here.
 t_engines() {
-  local engines=dev engine nid second=$work/second
+  local engines=dev engine before nid second=$work/second
   [ -n "$uring_before" ] && echo Y > "$uring_switch" && engines="dev uring"
   mkdir -p "$second"
   for engine in $engines; do
@@ -388,6 +388,21 @@ t_engines() {
     rm -rf "$mnt/file" "$mnt/dir" "$mnt/own"
   done
   down
+  # Who switches FUSE over io_uring on leaves it as it was; who finds it on, or has chosen, leaves it alone.
+  if [ -n "$uring_before" ]; then
+    for before in N Y; do
+      echo $before > "$uring_switch"
+      WEFT_FUSE_ENGINE=auto up > "$work/greeting"
+      [ "$(engine_of "$mnt") $(cat "$uring_switch")" = "uring Y" ]
+      # It was read when the mount began.
+      echo N > "$uring_switch"
+      echo "$before" > "$mnt/switched"
+      [ "$(cat "$mnt/switched")" = $before ]
+      echo Y > "$uring_switch"
+      down
+      [ "$(cat "$uring_switch")" = $before ]
+    done
+  fi
   up
 }
 

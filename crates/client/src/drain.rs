@@ -15,7 +15,7 @@ impl Client {
     /// Writes what was not written, waits until all changes are durable, and gives back every lock that is not in use; says
     /// what is left. Whatever is asked for later locks again.
     pub async fn drain(&self) -> Result<DrainDone> {
-        self.movers.retire();
+        self.movers.end_idle().await;
         self.shared.drain().await
     }
 }

@@ -41,8 +41,8 @@ struct State {
     files: BTreeSet<Fid>,
     /// Who moves the next file.
     kept: Option<Arc<Mover>>,
-    /// Movers that have not ended.
-    count: usize,
+    /// Those that have not ended.
+    all: Vec<Arc<Mover>>,
 }
 
 struct Mover {
@@ -95,7 +95,7 @@ impl Movers {
         {
             let mut state = self.state.lock();
             state.kept = Some(mover.clone());
-            state.count += 1;
+            state.all.push(mover.clone());
         }
         self.rt.spawn(self.clone().keep(mover.clone()));
         Ok(InUse { movers: self.clone(), mover, is_done: false })
@@ -108,18 +108,22 @@ impl Movers {
         Some(InUse { movers: self.clone(), mover, is_done: false })
     }
 
-    /// The next file gets a mover of its own; one that has nothing to do ends.
-    pub(crate) fn retire(&self) {
-        self.state.lock().kept = None;
-        self.changed.notify_waiters();
+    /// Has every mover end that moves nothing; done when they have.
+    pub(crate) async fn end_idle(&self) {
+        self.end_those(|mover| mover.users.load(Ordering::SeqCst) == 0).await;
     }
 
-    /// The same, and waits until every mover has ended.
+    /// The same of every mover: what is moved is moved first.
     pub(crate) async fn end(&self) {
-        self.retire();
+        self.end_those(|_| true).await;
+    }
+
+    async fn end_those(&self, is_meant: impl Fn(&Mover) -> bool) {
+        self.state.lock().kept = None;
+        self.changed.notify_waiters();
         loop {
             let changed = self.changed.notified();
-            if self.state.lock().count == 0 {
+            if !self.state.lock().all.iter().any(|mover| is_meant(mover)) {
                 return;
             }
             changed.await;
@@ -147,7 +151,7 @@ impl Movers {
             tracing::warn!(%error, "a mover leaves something to the servers to clear away");
         }
         let _ = client.unmount().await;
-        self.state.lock().count -= 1;
+        self.state.lock().all.retain(|other| !Arc::ptr_eq(other, &mover));
         self.changed.notify_waiters();
     }
 

@@ -99,10 +99,12 @@ const fn mask_of(kinds: &[Kind]) -> u32 {
     mask
 }
 
-/// The words of the kinds in `mask`, as `changelog_mask` shows them.
+/// The words of the kinds in `mask`, as `changelog_mask` shows them. As in Lustre `MARK` is always among them, so that it is a mask, too,
+/// if nothing is recorded; there are no such records here.
 pub fn words_of(mask: u32) -> String {
     let kinds = Kind::ALL.iter().filter(|kind| mask & kind.bit() != 0);
-    kinds.map(|kind| kind.word()).collect::<Vec<_>>().join(" ")
+    let words = std::iter::once("MARK").chain(kinds.map(|kind| kind.word()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The mask that `text` says: words, each of which may have `+` or `-` before it, and then changes `before`. `ALL` are all.
@@ -291,6 +293,8 @@ mod tests {
         assert_eq!(parse_mask("ALL", 0), Some(MASK | Kind::AccessTime.bit()));
         assert_eq!(parse_mask("CREATE", 0), None);
         assert_eq!(parse_mask(&words_of(MASK), 0), Some(MASK));
+        assert_eq!(words_of(Kind::Create.bit() | Kind::MakeDir.bit()), "MARK CREAT MKDIR");
+        assert_eq!(words_of(0), "MARK", "a mask that records nothing is no empty line");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::Code;
 use crate::wire::messages as msg;
 
 pub use places::{
-    ClientPlaces, ClientTree, PROCESS_PLACES, TargetPlaces, TargetTree, device_name, device_type,
+    ClientPlaces, ClientTree, PROCESS_PLACES, TargetPlaces, TargetTree, device_name, device_type, may_fit_any,
 };
 
 /// Longest pattern, in bytes.

@@ -36,32 +36,37 @@ pub const RESOLVE: &str = "resolve";
 /// How long an answer is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// As long as a question may take.
-    Question,
+    /// So long.
+    Question(Duration),
     /// As long as it takes: what was ordered is under way, and the user is told so.
     Order,
 }
 
 /// Asks for a document.
 pub fn get<T: DeserializeOwned>(mount: &MountEntry, attribute: &str) -> io::Result<T> {
-    let bytes = ask(mount, Question::Get(attribute), Patience::Question)?;
+    get_within(mount, attribute, ANSWER_WAIT)
+}
+
+/// The same, for `wait` at most.
+pub fn get_within<T: DeserializeOwned>(mount: &MountEntry, attribute: &str, wait: Duration) -> io::Result<T> {
+    let bytes = ask(mount, Question::Get(attribute), Patience::Question(wait))?;
     serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Asks for text.
 pub fn text(mount: &MountEntry, attribute: &str) -> io::Result<String> {
-    let bytes = ask(mount, Question::Get(attribute), Patience::Question)?;
+    let bytes = ask(mount, Question::Get(attribute), Patience::Question(ANSWER_WAIT))?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Asks for bytes.
 pub fn bytes(mount: &MountEntry, attribute: &str) -> io::Result<Vec<u8>> {
-    ask(mount, Question::Get(attribute), Patience::Question)
+    ask(mount, Question::Get(attribute), Patience::Question(ANSWER_WAIT))
 }
 
 /// Sets what the process sets at once.
 pub fn set(mount: &MountEntry, attribute: &str, value: &[u8]) -> io::Result<()> {
-    ask(mount, Question::Set(attribute, value), Patience::Question).map(|_| ())
+    ask(mount, Question::Set(attribute, value), Patience::Question(ANSWER_WAIT)).map(|_| ())
 }
 
 /// Orders something that takes as long as it takes.
@@ -112,7 +117,7 @@ pub(crate) fn all_targets(page: impl Fn(&str) -> io::Result<Configuration>) -> i
 
 /// The absolute path of `path` without symbolic links. The parts of it may lie in mounts.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
-    let bytes = in_child(path, RESOLVE, OsStr::new(""), b"", Patience::Question)?;
+    let bytes = in_child(path, RESOLVE, OsStr::new(""), b"", Patience::Question(ANSWER_WAIT))?;
     Ok(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
 }
 
@@ -143,10 +148,14 @@ fn at_attribute(mount: &MountEntry, question: Question<'_>, patience: Patience) 
 /// The answer of the process itself; `None` if nobody listens for this user.
 fn at_socket(mount: &MountEntry, question: Question<'_>, patience: Patience) -> Option<io::Result<Vec<u8>>> {
     let path = socket::path(&servers::directory().ok()?, mount.device);
-    let mut asked = match socket::ask(&path, question, ANSWER_WAIT) {
+    let wait_max = match patience {
+        Patience::Question(wait) => wait,
+        Patience::Order => ANSWER_WAIT,
+    };
+    let mut asked = match socket::ask(&path, question, wait_max) {
         Ok(asked) => asked,
         // Its queue is full.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(Err(silent())),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(Err(silent(wait_max))),
         Err(_) => return None,
     };
     let answer = wait(mount, patience, |wait| asked.answer(wait));
@@ -168,8 +177,8 @@ fn wait(
     patience: Patience,
     mut look: impl FnMut(Duration) -> io::Result<Option<Vec<u8>>>,
 ) -> io::Result<Vec<u8>> {
-    if patience == Patience::Question {
-        return look(ANSWER_WAIT)?.ok_or_else(silent);
+    if let Patience::Question(wait) = patience {
+        return look(wait)?.ok_or_else(|| silent(wait));
     }
     if let Some(answer) = look(TELL_WAIT)? {
         return Ok(answer);
@@ -183,8 +192,8 @@ fn wait(
 }
 
 /// What [`is_silent`] knows.
-fn silent() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", ANSWER_WAIT.as_secs()))
+fn silent(wait: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", wait.as_secs()))
 }
 
 /// Whether there was no answer in time.

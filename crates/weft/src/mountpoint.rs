@@ -2,12 +2,16 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fuse::control::{self, Status};
 use fuse::session::{self, MountEntry};
 
 use crate::ask;
 use crate::failure::Failure;
+
+/// How long a mount may take to say what it is to somebody who asks all of them. It asks nobody else for that.
+const SURVEY_WAIT: Duration = Duration::from_secs(3);
 
 /// What there is at a place where something is to be mounted.
 #[derive(Debug)]
@@ -81,6 +85,7 @@ pub fn resolved(path: &Path) -> io::Result<PathBuf> {
 /// not answer. A user's mount is for that user alone, even root is kept out.
 pub fn survey() -> Result<Survey, Failure> {
     let mut survey = Survey::default();
+    let status = |entry: &MountEntry| ask::get_within::<Status>(entry, control::STATUS, SURVEY_WAIT);
     for (entry, status) in all_asked(all()?, status) {
         let name = entry.path.display();
         match status {

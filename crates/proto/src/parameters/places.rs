@@ -125,6 +125,15 @@ impl<'a> TargetTree<'a> {
 /// What the names of a process's own parameters begin with, as Lustre's do: `debug`, `debug_mb`, `memused`, `mem_limit_mb`.
 pub const PROCESS_PLACES: [&str; 2] = ["debug", "mem"];
 
+/// Whether some target, client or process may have a name that fits, whichever there are.
+pub fn may_fit_any(pattern: &Glob) -> bool {
+    let kinds = [TargetKind::Mgs, TargetKind::Mdt, TargetKind::Ost];
+    let of_targets = kinds.map(device_type).into_iter().chain(["mdd", DISK]);
+    ClientPlaces::may_fit(pattern)
+        || PROCESS_PLACES.iter().any(|place| pattern.may_begin_with(place))
+        || of_targets.map(|place| format!("{place}.")).any(|place| pattern.may_begin_with(&place))
+}
+
 /// What the names of a client's parameters begin with, whatever its file system.
 const CLIENT_BEGINNINGS: [&str; 6] = ["llite.", "osc.", "mdc.", "mgc.MGC", "ldlm.namespaces.", "jobid_"];
 /// Digits that tell several clients of one file system apart, as Lustre's addresses do.
@@ -274,6 +283,24 @@ mod tests {
             assert_eq!(ost.within(pattern), name);
         }
         assert_eq!(TargetPlaces::new("w", TargetId::MGS).device, "mgs.MGS");
+    }
+
+    #[test]
+    fn names_of_nobody_are_found_out() {
+        for (pattern, may) in [
+            ("osc.w-OST0009-*.max_dirty_mb", true),
+            ("mdd.*.changelog_mask", true),
+            ("osd-weft.*.x", true),
+            ("obdfilter.nonsense", true),
+            ("*.x", true),
+            ("debug", true),
+            ("jobid_var", true),
+            ("foo.bar", false),
+            ("os.x", false),
+            ("mdtx.*", false),
+        ] {
+            assert_eq!(may_fit_any(&Glob::new(pattern)), may, "{pattern}");
+        }
     }
 
     #[test]

@@ -194,6 +194,10 @@ fn one_session_moves_many_files() {
         // The next one is another, and the end of the client is its end, too.
         user.migrate(&caller, files[0].0, hint(1, 1 << 16)).await.expect("the owner may");
         assert_eq!(sessions(), before + 1);
+        user.drain().await.expect("what is healthy can be drained");
+        assert_eq!(sessions(), before);
+        user.migrate(&caller, files[0].0, hint(2, 1 << 16)).await.expect("the owner may");
+        assert_eq!(sessions(), before + 1);
         user.unmount().await.expect("what is healthy can be unmounted");
         assert_eq!(sessions(), before - 1);
     });

@@ -24,7 +24,8 @@ use crate::mountpoint::{self, Mount, State};
 use crate::predecessor::Patience;
 use crate::servers::{self, Announced, Server};
 use crate::settings::{self, Found, LOG_FILE, Settings};
-use crate::{keys, serving, uring};
+use crate::uring::Switch;
+use crate::{keys, serving};
 
 /// Start a file system on this machine and mount it; everything that is missing is made.
 #[derive(clap::Args)]
@@ -52,7 +53,8 @@ pub struct Arguments {
     /// max_cached_mb=N, max_dirty_mb=N, mem_limit_mb=N, protect=WAY
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
-    /// Leave the machine's switch of FUSE over io_uring as it is; root switches it on where the kernel has it
+    /// Leave the machine's switch of FUSE over io_uring as it is; root switches it on where the kernel has it, until the file system
+    /// is stopped
     #[arg(long)]
     no_uring: bool,
     /// Stay in front, and log to standard error
@@ -60,6 +62,9 @@ pub struct Arguments {
     foreground: bool,
     #[arg(long = "background-child", hide = true)]
     child: bool,
+    /// For the child: the switch was off before
+    #[arg(long, hide = true)]
+    uring_was_off: bool,
 }
 
 /// Most OSTs of one process.
@@ -81,6 +86,8 @@ struct Plan {
     options: MountOptions,
     /// Whether the machine may be told to use FUSE over io_uring.
     may_permit_uring: bool,
+    /// The process that started this one has told it, and this one puts it back.
+    uring_was_off: bool,
     place: Place,
 }
 
@@ -124,7 +131,20 @@ fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
     let (fsname, oss, osts) = reconcile(&arguments, &data, &found)?;
     let before = if let Found::Whole(before) = found { Some(before) } else { None };
     let (listen, may_permit_uring) = (arguments.listen, !arguments.no_uring && place != Place::Child);
-    Ok(Plan { mountpoint, data, fsname, oss, osts, before, listen, options, may_permit_uring, place })
+    let uring_was_off = arguments.uring_was_off;
+    Ok(Plan {
+        mountpoint,
+        data,
+        fsname,
+        oss,
+        osts,
+        before,
+        listen,
+        options,
+        may_permit_uring,
+        uring_was_off,
+        place,
+    })
 }
 
 /// The arguments with what is known of the mount point, unless they name other data.
@@ -261,10 +281,17 @@ fn start(plan: &Plan) -> Outcome {
             ))
         })?,
     }
-    let told = if plan.may_permit_uring { uring::permit(plan.options.engine()?) } else { None };
+    let switch = match plan.may_permit_uring {
+        true => Switch::permit(plan.options.engine()?),
+        false => Switch::taken_over(plan.uring_was_off),
+    };
+    let told = switch.told.clone();
     match plan.place {
         Place::Background => {
-            daemon::launch(&arguments_of(plan), &plan.data.join(LOG_FILE))?;
+            let was_off = switch.was_off().then(|| "--uring-was-off".into());
+            let arguments = arguments_of(plan).into_iter().chain(was_off).collect::<Vec<OsString>>();
+            daemon::launch(&arguments, &plan.data.join(LOG_FILE))?;
+            switch.hand_over();
             // The process says that it is ready; that the mount answers is for us to see.
             let State::Up(status) = mountpoint::state(&plan.mountpoint)? else {
                 let log = plan.data.join(LOG_FILE);
@@ -691,6 +718,7 @@ mod tests {
             listen: None,
             options: MountOptions::default(),
             may_permit_uring: false,
+            uring_was_off: false,
             place: Place::Foreground,
         }
     }

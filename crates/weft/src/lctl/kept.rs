@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use fuse::control;
 use fuse::settings::{KEEP_PARAMETER, KeepOrder};
+use proto::parameters::{Glob, may_fit_any};
 use proto::settings::{SETTING_VALUE_BYTES_MAX, is_setting_name, is_setting_value};
 use proto::wire::messages as msg;
 use proto::{Code, TargetId};
 use rpc::AskError;
 
 use super::orders::refused;
-use super::params;
+use super::params::{self, Here};
 use super::pools::{Keeper, of_error};
 use super::reach::Reach;
 use crate::ask;
@@ -34,10 +35,20 @@ pub fn set(reach: &mut Reach, fsname: Option<&str>, settings: &[String], delete:
         let name = params::plain(name);
         checked(&name, value.unwrap_or_default())?;
         if let (Some(value), false) = (value, delete) {
-            let here = params::keep_here(reach, &fsname, &name, value)?;
-            if here != 0 {
-                status = here;
-                continue;
+            match params::keep_here(reach, &fsname, &name, value)? {
+                Here::Set => {}
+                Here::Nobody if may_fit_any(&Glob::new(&name)) => err!(
+                    "warning: {name}: nobody who is reached from here has such a parameter; it is kept for who has it elsewhere, or later: 'lctl list_param' shows names"
+                ),
+                Here::Nobody => {
+                    err!("error: set_param: param_path '{name}': No such file or directory");
+                    status = libc::ENOENT as u8;
+                    continue;
+                }
+                Here::Refused(refusal) => {
+                    status = refusal;
+                    continue;
+                }
             }
         }
         change(reach, &fsname, &name, value.filter(|_| !delete))?;

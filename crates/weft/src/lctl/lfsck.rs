@@ -84,7 +84,7 @@ impl At {
     /// The MDT that is meant. `named` is what --device says.
     fn device(&self, reach: &Reach, named: Option<&str>) -> Result<Device, Failure> {
         if let Some(name) = self.device.as_deref().or(named) {
-            return super::find_device(reach, name);
+            return super::devices::find(reach, name);
         }
         let mut mdts = reach.devices.iter().filter(|device| device.kind() == "mdt");
         match (mdts.next(), mdts.next()) {

@@ -1,6 +1,7 @@
 //! `lctl`: what an administrator asks of a node. Most of Lustre's sub-commands are not available yet and say so.
 
 mod changelog;
+mod devices;
 mod dk;
 mod drain;
 mod kept;
@@ -12,20 +13,16 @@ mod processes;
 pub mod reach;
 mod removal;
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use fuse::control::{Configuration, Kind, Status};
 
-use crate::ask;
 use crate::failure::{Failure, Outcome, exit};
-use crate::mountpoint::Mount;
 use crate::usage;
 use params::Printed;
-use reach::{Device, Reach};
+use reach::Reach;
 
 /// Look at the file systems of this machine, and give orders to its servers.
 #[derive(Parser)]
@@ -260,7 +257,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 fn run(arguments: Arguments) -> Outcome {
     let reach = || Reach::new(arguments.key.as_deref());
     match arguments.command {
-        Command::Dl => list_devices(&reach()?),
+        Command::Dl => devices::list(&reach()?),
         Command::GetParam { value_only, name_only, names } => {
             let shown = match (value_only, name_only) {
                 (true, _) => Printed::Value,
@@ -279,12 +276,12 @@ fn run(arguments: Arguments) -> Outcome {
         Command::LlogPrint { log } => kept::print(&mut reach()?, &log),
         Command::ChangelogRegister { brief } => {
             let mut reach = reach()?;
-            let device = find_device(&reach, &named_mdt(arguments.device, "changelog_register")?)?;
+            let device = devices::find_mdt(&reach, arguments.device, "changelog_register")?;
             changelog::register(&mut reach, &device, brief)
         }
         Command::ChangelogDeregister { user } => {
             let mut reach = reach()?;
-            let device = find_device(&reach, &named_mdt(arguments.device, "changelog_deregister cl1")?)?;
+            let device = devices::find_mdt(&reach, arguments.device, "changelog_deregister cl1")?;
             changelog::deregister(&mut reach, &device, user)
         }
         Command::AbortRecovery { device } => {
@@ -292,7 +289,7 @@ fn run(arguments: Arguments) -> Outcome {
             let named = named
                 .ok_or_else(|| Failure::usage("name the target: lctl --device w-MDT0000 abort_recovery"))?;
             let mut reach = reach()?;
-            let device = find_device(&reach, &named)?;
+            let device = devices::find(&reach, &named)?;
             orders::abort_recovery(&mut reach, &device).map(|()| 0)
         }
         Command::Drain { client } => drain::run(&mut reach()?, &client),
@@ -315,90 +312,8 @@ fn run(arguments: Arguments) -> Outcome {
     }
 }
 
-fn named_mdt(device: Option<String>, command: &str) -> Result<String, Failure> {
-    device.ok_or_else(|| Failure::usage(format!("name the MDT: lctl --device w-MDT0000 {command}")))
-}
-
-fn list_devices(reach: &Reach) -> Outcome {
-    for (number, line) in device_lines(reach)?.iter().enumerate() {
-        out!("{number:3} {line}");
-    }
-    Ok(0)
-}
-
-/// What there is here: what servers without a mount serve, then, for each mount, what its process serves and what its
-/// client uses.
-fn device_lines(reach: &Reach) -> Result<Vec<String>, Failure> {
-    let mut mounted = Vec::new();
-    let mut served = BTreeSet::new();
-    for Mount { entry, status } in &reach.mounts {
-        let Ok(config) = ask::configuration(entry) else { continue };
-        mounted.extend(devices(status, &config));
-        served.extend(status.serves.iter().map(|name| (config.fsname.clone(), name.clone())));
-    }
-    let alone = reach.devices.iter().filter(|device| {
-        let named = (device.fsname.clone(), device.name.clone());
-        !served.contains(&named)
-    });
-    let mut lines: Vec<String> = alone.map(|device| line(device.kind(), &device.name)).collect();
-    lines.extend(mounted);
-    Ok(lines)
-}
-
-fn line(kind: &str, name: &str) -> String {
-    format!("UP {kind} {name} {name}_UUID 1")
-}
-
-/// The target that is meant: by its name, with or without Lustre's `%` or `$` before it, or by its number.
-fn find_device(reach: &Reach, named: &str) -> Result<Device, Failure> {
-    let plain = named.trim_start_matches(['%', '$']);
-    let by_number = match named.parse::<usize>() {
-        Ok(number) => {
-            device_lines(reach)?.get(number).and_then(|line| line.split(' ').nth(2).map(ToOwned::to_owned))
-        }
-        Err(_) => None,
-    };
-    let name = by_number.as_deref().unwrap_or(plain);
-    let found = reach.devices.iter().find(|device| device.name == name);
-    found.cloned().ok_or_else(|| {
-        Failure::new(format!(
-            "No device found for name {named}: no server of this machine serves it; run this where it is served, or add --key"
-        ))
-    })
-}
-
-/// The devices of one mount: what its process serves, then what its client uses. The format is Lustre's:
-/// state, type, name, uuid, references.
-fn devices(status: &Status, config: &Configuration) -> Vec<String> {
-    let fsname = &config.fsname;
-    let mut lines = Vec::new();
-    for served in &status.serves {
-        let kind = match served.rsplit('-').next() {
-            Some(target) if target.starts_with("OST") => "obdfilter",
-            Some(target) if target.starts_with("MDT") => "mdt",
-            _ => "mgs",
-        };
-        lines.push(line(kind, served));
-    }
-    let mut targets: Vec<_> = config.targets.iter().collect();
-    targets.sort_by_key(|target| target.id());
-    for target in targets {
-        let kind = match target.kind {
-            Kind::Mgs => continue,
-            Kind::Mdt => "mdc",
-            Kind::Ost => "osc",
-        };
-        lines.push(format!("UP {kind} {fsname}-{}-{kind} {fsname}-{}_UUID 1", target.id(), target.id()));
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
-    use fuse::control;
-    use proto::wire::messages::{Config, TargetEntry, TargetOwner};
-    use proto::{ClientId, ConfigCopy, TargetId};
-
     use super::*;
 
     #[test]
@@ -435,58 +350,5 @@ mod tests {
         ] {
             assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");
         }
-    }
-
-    /// Lustre's table had room for 8,192 until 2023. An attribute has room for some 400.
-    #[test]
-    fn there_are_as_many_devices_as_targets() {
-        let entry = |index: u32| TargetEntry {
-            target: TargetId::ost(index),
-            uuid: ClientId(u128::from(index)),
-            nids: vec!["10.1.1.2@tcp".parse().expect("a NID")],
-            server: format!("oss{}", index / 8),
-            replaces: false,
-        };
-        let mut known = ConfigCopy::new("w");
-        let targets = (0..24_000).rev().map(entry).collect();
-        let owners = vec![TargetOwner { target: TargetId::ost(9), server: "other".into(), epoch: 1 }];
-        let all = Config { version: 1, targets, owners, newest: 1, ..Config::empty("w") };
-        assert!(known.take(all));
-        let asked = std::cell::Cell::new(0);
-        let page = |attribute: &str| {
-            asked.set(asked.get() + 1);
-            let behind = attribute.strip_prefix("weft.config.").map(|id| id.parse().expect("a target"));
-            let page = Configuration::of(&known, behind);
-            assert!(control::encode(&page).len() <= 65_536, "the kernel's limit");
-            Ok(page)
-        };
-        let config = ask::all_targets(page).expect("each page is told");
-        assert!(asked.get() < 100, "{asked:?}");
-        assert_eq!(config.targets[9].server, "other");
-        let lines = devices(&Status::default(), &config);
-        assert_eq!(lines.len(), 24_000);
-        assert_eq!(lines[0x1f], "UP osc w-OST001f-osc w-OST001f_UUID 1");
-        assert_eq!(lines[23_999], "UP osc w-OST5dbf-osc w-OST5dbf_UUID 1");
-    }
-
-    #[test]
-    fn devices_have_lustres_columns() {
-        let status = Status { serves: vec!["MGS".into(), "w-OST0001".into()], ..Status::default() };
-        let target = control::Target {
-            kind: Kind::Ost,
-            index: 1,
-            uuid: "u".into(),
-            nids: Vec::new(),
-            server: "oss0".into(),
-        };
-        let config = Configuration { fsname: "w".into(), version: 1, targets: vec![target], more: false };
-        assert_eq!(
-            devices(&status, &config),
-            [
-                "UP mgs MGS MGS_UUID 1",
-                "UP obdfilter w-OST0001 w-OST0001_UUID 1",
-                "UP osc w-OST0001-osc w-OST0001_UUID 1"
-            ]
-        );
     }
 }

@@ -172,9 +172,24 @@ pub fn values(reach: &mut Reach, pattern: &str) -> Result<Vec<String>, Failure> 
     Ok(found.into_iter().map(|one| one.shown.value).collect())
 }
 
+/// Who is reached from here and has a parameter that is to be kept.
+pub(super) enum Here {
+    /// Somebody, and it is set.
+    Set,
+    /// Nobody.
+    Nobody,
+    /// Somebody who refuses the value, as the user was told: the exit status.
+    Refused(u8),
+}
+
 /// Sets what fits `pattern` in `fsname` and is reached from here to a `value` that is to be kept: a wrong value is refused before
-/// the MGS keeps it. Gives the exit status.
-pub(super) fn keep_here(reach: &mut Reach, fsname: &str, pattern: &str, value: &str) -> Outcome {
+/// the MGS keeps it.
+pub(super) fn keep_here(
+    reach: &mut Reach,
+    fsname: &str,
+    pattern: &str,
+    value: &str,
+) -> Result<Here, Failure> {
     let found = find(reach, pattern, true)?.found;
     let of_fsname = |one: &Found| match &one.at {
         At::Mount(mount) => reach.fsname_of(mount).is_none_or(|of| of == fsname),
@@ -182,6 +197,9 @@ pub(super) fn keep_here(reach: &mut Reach, fsname: &str, pattern: &str, value: &
         At::Nobody | At::Processes => true,
     };
     let found: Vec<Found> = found.into_iter().filter(of_fsname).collect();
+    if found.is_empty() {
+        return Ok(Here::Nobody);
+    }
     for one in found {
         let Shown { name, readable, takes, .. } = &one.shown;
         let refusal = if !*readable {
@@ -202,10 +220,10 @@ pub(super) fn keep_here(reach: &mut Reach, fsname: &str, pattern: &str, value: &
         };
         if let Some((why, status)) = refusal {
             err!("error: set_param: setting {name}={value}: {why}");
-            return Ok(status);
+            return Ok(Here::Refused(status));
         }
     }
-    Ok(0)
+    Ok(Here::Set)
 }
 
 /// Sets one; a sentence and an error number if that is refused.

@@ -9,7 +9,7 @@ use proto::limits::MDT_DATA_BYTES_MAX;
 
 use crate::failure::Failure;
 use crate::lfs::setstripe::LayoutArguments;
-use crate::{size, usage};
+use crate::{lfs, size, usage};
 
 /// What stands behind one `-E`.
 #[derive(Parser)]
@@ -31,10 +31,11 @@ pub struct Line {
 /// The value of a `-E` at the front of `words`, and how many words it takes.
 fn end_of(words: &[OsString]) -> Option<(Option<String>, usize)> {
     let word = words.first()?.to_str()?;
-    if word == "-E" || word == "--component-end" {
+    if ["-E", "--component-end", "--comp-end"].contains(&word) {
         return Some((words.get(1).map(|end| end.to_string_lossy().into_owned()), 2));
     }
-    let end = word.strip_prefix("--component-end=").or_else(|| word.strip_prefix("-E"))?;
+    let joined = ["--component-end=", "--comp-end=", "-E"];
+    let end = joined.into_iter().find_map(|option| word.strip_prefix(option))?;
     Some((Some(end.to_owned()), 1))
 }
 
@@ -81,7 +82,8 @@ fn line(
         if let Some(missing) = missing {
             return Err(Failure::usage(missing));
         }
-        let group = Group::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?;
+        let group = Group::try_parse_from(words)
+            .map_err(|error| Failure::usage(usage::sentence::<lfs::Arguments>(command, error)))?;
         if group.layout.is_on_mdt(command)? {
             if !parts.is_empty() {
                 return Err(bad("only the first component lies on the MDT".to_owned()));
@@ -155,9 +157,10 @@ mod tests {
     fn lines_are_cut_into_components() {
         assert_eq!(check("lfs setstripe -c 1 f"), None);
         let hint = |stripe_count, stripe_size| Hint { stripe_count, stripe_size, ..Hint::default() };
-        let (rest, parts) = check("lfs setstripe -S 128K -E 1M -c 1 -E1G -c 4 --component-end=-1 -c -1 f g")
-            .expect("components")
-            .expect("they are fine");
+        let (rest, parts) =
+            check("lfs setstripe -S 128K -E 1M -c 1 --comp-end 1G -c 4 --component-end=-1 -c -1 f g")
+                .expect("components")
+                .expect("they are fine");
         assert_eq!(rest, ["lfs", "setstripe", "f", "g"]);
         let expected = [(1 << 20, 1), (1 << 30, 4), (u64::MAX, -1)];
         let expected =
@@ -179,6 +182,13 @@ mod tests {
         {
             assert!(check(&format!("lfs setstripe {bad}")).is_some_and(|line| line.is_err()), "{bad}");
         }
+        let said = |line: &str| check(line).and_then(Result::err).unwrap_or_default();
+        assert_eq!(
+            said("lfs setstripe -E 1M --comp-foo f"),
+            "error: unexpected argument '--comp-foo' found\n\nUsage: lfs setstripe [OPTIONS] <PATH>..."
+        );
+        let told = said("lfs migrate -E 1M --comp-flags=prefer f");
+        assert!(told.starts_with("error: migrate: --comp-flags is not available yet: "), "{told}");
         for bad in ["-E 2M -E 1M f", "-E 1000 f", "-E x f", "-E 1M -z 64M f", "-E 1M -c x f", "f -E"] {
             assert!(check(&format!("lfs setstripe {bad}")).is_some_and(|line| line.is_err()), "{bad}");
         }

@@ -1,11 +1,12 @@
 //! `lfs migrate`: moves the data of files to other OSTs while they are in use.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::Parser;
-use fuse::control::{self, Hint, HintPart};
+use fuse::control::{self, ComponentLayout, FileLayout, Hint, HintPart, LayoutAnswer};
 use parking_lot::Mutex;
 
 use crate::failure::Failure;
@@ -35,16 +36,56 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
-    let hint = Hint { parts, ..arguments.layout.hint("migrate")? };
-    let asked = control::encode(&hint);
-    let moved = |path: &PathBuf| {
-        crate::control::set(path, control::MIGRATE, &asked).map_err(|error| {
-            let is_directory = path.is_dir().then(|| "it is a directory; name its files".to_owned());
-            let why = is_directory.unwrap_or_else(|| why_refused(path, &hint, &error));
-            Failure::new(format!("error: migrate: '{}' stays where it is: {why}", path.display()))
-        })
+    let wanted = Hint { parts, ..arguments.layout.hint("migrate")? };
+    for_each(&arguments.paths, AT_ONCE, |path| move_one(path, &wanted)).map(|()| 0)
+}
+
+/// Moves a file to where `wanted` says. Without a wish it keeps its own layout, with objects on other OSTs, as in Lustre.
+fn move_one(path: &Path, wanted: &Hint) -> Result<(), Failure> {
+    let stays =
+        |why: String| Failure::new(format!("error: migrate: '{}' stays where it is: {why}", path.display()));
+    let hint = match *wanted == Hint::default() {
+        true => own(path).map_err(|error| stays(crate::control::describe(&error)))?,
+        false => Some(wanted.clone()),
     };
-    for_each(&arguments.paths, AT_ONCE, moved).map(|()| 0)
+    let hint = hint.filter(|_| !path.is_dir());
+    let hint = hint.ok_or_else(|| stays("it is a directory; name its files".to_owned()))?;
+    crate::control::set(path, control::MIGRATE, &control::encode(&hint))
+        .map_err(|error| stays(why_refused(path, &hint, &error)))
+}
+
+/// The layout of a file as a wish; none for a directory.
+fn own(path: &Path) -> io::Result<Option<Hint>> {
+    Ok(match crate::control::get(path, control::LAYOUT)? {
+        LayoutAnswer::File(layout) => Some(as_hint(&layout)),
+        LayoutAnswer::Directory(_) => None,
+    })
+}
+
+/// What a layout is like, wherever its objects lie.
+fn as_hint(layout: &FileLayout) -> Hint {
+    let part = |part: &ComponentLayout| {
+        let hint = Hint {
+            stripe_count: part.stripe_count,
+            stripe_size: part.stripe_size,
+            overstripe: part.overstriped,
+            pool: part.pool.clone(),
+            ..Hint::default()
+        };
+        // Of what lies on the MDT nothing is asked for.
+        let hint = if part.on_mdt { Hint::default() } else { hint };
+        HintPart { end: part.end, hint, on_mdt: part.on_mdt }
+    };
+    if !layout.components.is_empty() {
+        return Hint { parts: layout.components.iter().map(part).collect(), ..Hint::default() };
+    }
+    Hint {
+        stripe_count: i32::try_from(layout.osts.len()).unwrap_or(i32::MAX),
+        stripe_size: layout.stripe_size,
+        overstripe: layout.overstriped,
+        pool: layout.pool.clone(),
+        ..Hint::default()
+    }
 }
 
 /// Does something with each of `all`, several at the same time, until one fails. What is said is the failure of the first that did.
@@ -117,6 +158,47 @@ mod tests {
         assert_eq!(act(10), Err(9));
         assert!(done.lock().len() < 20, "{:?}", done.lock());
         assert_eq!(for_each(&[0; 0], 4, |_: &i32| Err(())), Ok(()));
+    }
+
+    #[test]
+    fn a_layout_is_a_wish_for_the_same() {
+        let plain = FileLayout {
+            id: "[0x200000400:0x1:0x0]".into(),
+            generation: 3,
+            stripe_size: 1 << 17,
+            overstriped: true,
+            osts: vec![2, 0, 2],
+            pool: "disk".into(),
+            on_mdt: false,
+            components: Vec::new(),
+        };
+        let wish = Hint {
+            stripe_count: 3,
+            stripe_size: 1 << 17,
+            overstripe: true,
+            pool: "disk".into(),
+            ..Hint::default()
+        };
+        assert_eq!(as_hint(&plain), wish);
+        let component = |start, end, stripe_count, on_mdt| ComponentLayout {
+            start,
+            end,
+            id: None,
+            stripe_count,
+            stripe_size: 1 << 17,
+            start_index: -1,
+            overstriped: true,
+            osts: Vec::new(),
+            pool: "disk".into(),
+            on_mdt,
+        };
+        let components = vec![component(0, 65_536, 0, true), component(65_536, u64::MAX, 3, false)];
+        let parts = vec![
+            HintPart { end: 65_536, hint: Hint::default(), on_mdt: true },
+            HintPart { end: u64::MAX, hint: wish, on_mdt: false },
+        ];
+        let composite = FileLayout { components, ..plain };
+        assert_eq!(as_hint(&composite), Hint { parts, ..Hint::default() });
     }
 
     #[test]

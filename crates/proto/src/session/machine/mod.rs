@@ -546,7 +546,11 @@ impl<W> Machine<W> {
     }
 
     fn bar(&mut self, why: Option<Code>, out: &mut Vec<Output<W>>) {
-        self.barred = why;
+        let before = std::mem::replace(&mut self.barred, why);
+        if before.is_some() && why.is_none() && self.known.session != 0 && self.phase == Phase::Idle {
+            // The target has not forgotten this client, and could not call it until somebody asks for something.
+            self.start_connecting(out);
+        }
         if why.is_some() {
             // Whoever waits is told that it failed: it must not happen later after all.
             (self.known.boot, self.known.shown) = (0, 0);

@@ -78,21 +78,27 @@ struct Named {
 impl Named {
     /// What holds for all of a kind.
     fn default_of(kind: u8, path: Option<&PathBuf>) -> Result<Named, Failure> {
-        let path = path.ok_or_else(|| Failure::usage("name a path in the file system"))?;
+        let path = path.ok_or_else(no_path)?;
         Ok(Named { kind: Some(kind), name: String::new(), path: path.clone() })
     }
 
-    /// What follows `-u`, `-g` or `-p` is the path if nothing else is.
+    /// What follows `-u`, `-g` or `-p` is the path if nothing else is, and if it cannot be a name or number.
     fn of([user, group, project]: [Option<&String>; 3], path: Option<&PathBuf>) -> Result<Named, Failure> {
         let kinds = [(QUOTA_USER, user), (QUOTA_GROUP, group), (QUOTA_PROJECT, project)];
         let said = kinds.into_iter().find_map(|(kind, name)| Some((kind, name?.clone())));
         let (kind, name) = said.map_or((None, String::new()), |(kind, name)| (Some(kind), name));
         match path {
             Some(path) => Ok(Named { kind, name, path: path.clone() }),
-            None if !name.is_empty() => Ok(Named { kind, name: String::new(), path: name.into() }),
-            None => Err(Failure::usage("name a path in the file system")),
+            None if name.contains('/') || name.starts_with('.') => {
+                Ok(Named { kind, name: String::new(), path: name.into() })
+            }
+            None => Err(no_path()),
         }
     }
+}
+
+fn no_path() -> Failure {
+    Failure::usage("error: quota: name a path in the file system: lfs quota [-q] [-u USER] PATH")
 }
 
 /// Runs `lfs quota`.
@@ -387,6 +393,11 @@ mod tests {
         let of_all = Named { kind: None, name: String::new(), path: path.clone() };
         assert_eq!(Named::of([None; 3], Some(&path)), Ok(of_all));
         assert!(Named::of([None; 3], None).is_err());
+        assert_eq!(named("./d", None).map(|named| named.path), Ok(PathBuf::from("./d")));
+        for owner in ["0", "bob", ""] {
+            let told = named(owner, None).map_err(|failure| failure.message);
+            assert!(told.is_err_and(|told| told.ends_with("lfs quota [-q] [-u USER] PATH")), "{owner}");
+        }
     }
 
     fn lines(mount: &str, inodes: &QuotaUse, bytes: Option<&QuotaUse>, rows: Rows) -> String {
