@@ -241,7 +241,13 @@ t_policy_killed() {
   cat "$work/policy.said"
   grep -q "^wide: 300 files matched, 300 moved" "$work/policy.said"
   [ "$("$LFS" find "$dir" -stripe-count 2 | wc -l)" = 300 ]
-  for n in $(seq 300); do [ "$(cat "$dir/f$n")" = "$n" ]; done
+  for n in $(seq 300); do
+    [ "$(cat "$dir/f$n")" = "$n" ] && continue
+    echo "f$n has '$(cat "$dir/f$n" | od -c)' on one mount, and '$(od -c "${dir/$two_a/$two_b}/f$n")' on the other"
+    stat "$dir/f$n"
+    "$LFS" getstripe "$dir/f$n"
+    return 1
+  done
   rm -r "$dir"
 }
 

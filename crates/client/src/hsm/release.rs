@@ -28,7 +28,11 @@ impl Client {
         if flags & (flag::DIRTY | flag::LOST) != 0 {
             return Err(Error::Refused(Code::Busy));
         }
-        self.by_mover(caller, fid, &Work::Release).await
+        match self.by_mover(caller, fid, &Work::Release).await {
+            // Somebody else has done it meanwhile.
+            Err(Error::Refused(Code::Released)) => Ok(()),
+            released => released,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,8 @@ use parking_lot::Mutex;
 use proto::hsm::{Action, ActionState, flag};
 use proto::layout::LayoutHint;
 use proto::{Attr, Code, Fid, TargetId, Timestamp};
-use rt::sim::Handle as World;
+use rt::Rt;
+use rt::sim::{Handle as World, Rng};
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::scenario::on;
 use weft_sim::workload::{READ_WRITE, root};
@@ -23,6 +25,7 @@ const BYTES: usize = 300_000;
 struct Memory {
     copies: Arc<Mutex<BTreeMap<(Fid, u64), Vec<u8>>>>,
     fails: Arc<Mutex<Option<Code>>>,
+    reads: Arc<AtomicUsize>,
 }
 
 struct Making {
@@ -67,6 +70,7 @@ impl Archive for Memory {
 
     async fn get(&self, of: Copy<'_>) -> client::Result<Reading> {
         self.check()?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
         let bytes =
             self.copies.lock().get(&(of.fid, of.copy)).cloned().ok_or(Error::Refused(Code::NotFound))?;
         Ok(Reading { bytes, at: 0 })
@@ -413,4 +417,129 @@ fn actions_outlive_servers_and_end_with_an_error() {
         user.hsm_ask(&root(), fid, None, 0).await.expect("root may ask");
         assert_eq!(user.hsm_state(fid).await.expect("it is there").action, 0);
     });
+}
+
+/// How far the only writer of a file has begun to write, and how far it is done.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    begun: u32,
+    done: u32,
+}
+
+const FILES: usize = 3;
+/// All of a file lies in one stripe: a write is seen whole or not at all.
+const NUMBERS: usize = 10_000;
+
+/// One of several clients: it writes its own file, and reads, archives and releases all.
+struct Player {
+    rt: Rt,
+    client: Arc<Client>,
+    own: usize,
+    fids: Vec<Fid>,
+    written: Arc<Mutex<[Written; FILES]>>,
+    rng: Rng,
+}
+
+impl Player {
+    async fn play(mut self) {
+        for _ in 0..60 {
+            // A close comes to the MDT a moment later, and an archive needs files that nobody writes.
+            self.rt.sleep(Duration::from_millis(self.rng.below(400))).await;
+            let file = self.rng.below(FILES as u64) as usize;
+            match self.rng.below(10) {
+                0 => self.write().await,
+                1..6 => self.read(file).await,
+                6 | 7 => {
+                    let asked = self.client.hsm_ask(&root(), self.fids[file], Some(Action::Archive), 0).await;
+                    drop(asked.expect("root may ask"));
+                }
+                _ => match self.client.hsm_release(&root(), self.fids[file]).await {
+                    Ok(()) | Err(Error::Refused(Code::NotPermitted | Code::Busy | Code::TryAgain)) => {}
+                    Err(error) => panic!("release: {error}"),
+                },
+            }
+        }
+    }
+
+    async fn write(&self) {
+        let number = {
+            let mut written = self.written.lock();
+            written[self.own].begun += 1;
+            written[self.own].begun
+        };
+        let (files, fid) = (self.client.files(), self.fids[self.own]);
+        let handle = files.open(&root(), fid, READ_WRITE).await.expect("root may open");
+        let bytes: Vec<u8> = number.to_le_bytes().repeat(NUMBERS);
+        files.write(handle, 0, &bytes).await.expect("there is room");
+        files.release(handle).await;
+        self.written.lock()[self.own].done = number;
+    }
+
+    async fn read(&self, file: usize) {
+        let least = self.written.lock()[file].done;
+        let handle = open(&self.client, self.fids[file]).await;
+        let got = read(&self.client, handle, 0).await.expect("what is healthy can be read");
+        self.client.files().release(handle).await;
+        let most = self.written.lock()[file].begun;
+        let (numbers, rest) = got.as_chunks::<4>();
+        let number = numbers.first().map_or(0, |first| u32::from_le_bytes(*first));
+        assert!((least..=most).contains(&number), "{number} is not from {least} to {most}");
+        assert!(rest.is_empty() && numbers.iter().all(|one| *one == number.to_le_bytes()));
+        assert!(numbers.is_empty() || numbers.len() == NUMBERS, "{}", numbers.len());
+    }
+}
+
+#[test]
+fn what_was_written_last_is_read_by_everybody() {
+    let mut restored = 0;
+    for seed in 100..130 {
+        check(seed, async |cluster, world| {
+            let (rt, user) = cluster.mount("user").await;
+            cluster.osts_are_known(&user).await;
+            let archive = Memory::default();
+            copytool(cluster, "copytool0", &archive).await;
+            copytool(cluster, "copytool1", &archive).await;
+            let mut fids = Vec::new();
+            for n in 0..FILES {
+                fids.push(make(&user, format!("f{n}").as_bytes(), &[]).await);
+            }
+            let written = Arc::new(Mutex::new([Written::default(); FILES]));
+            let mut playing = Vec::new();
+            for own in 0..FILES {
+                let name = format!("player{own}");
+                let (rt, client) = cluster.mount(&name).await;
+                let (rng, fids, written) = (world.rng(&name), fids.clone(), written.clone());
+                playing.push(on(world, &name, Player { rt, client, own, fids, written, rng }.play()));
+            }
+            let mut rng = world.rng("fate");
+            for step in 0..6 {
+                rt.sleep(Duration::from_millis(rng.below(3000))).await;
+                match rng.below(4) {
+                    0 => {
+                        world.crash(&format!("copytool{step}"));
+                        copytool(cluster, &format!("copytool{}", step + 2), &archive).await;
+                        continue;
+                    }
+                    1 => {
+                        let servers = ["mds".to_owned()];
+                        cluster.cut_power(&servers);
+                        cluster.restart(&servers);
+                    }
+                    2 => {
+                        let servers = [format!("oss{}", rng.below(2))];
+                        cluster.cut_power(&servers);
+                        cluster.restart(&servers);
+                    }
+                    _ => {}
+                }
+                // There are two all the time.
+                copytool(cluster, &format!("copytool{}", step + 2), &archive).await;
+            }
+            for client in playing {
+                client.await.expect("nobody has died");
+            }
+            restored += archive.reads.load(Ordering::Relaxed);
+        });
+    }
+    assert!(restored > 300, "{restored} restores");
 }

@@ -175,7 +175,12 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 /// Why a layout was refused. `path` is one in the file system.
 pub(crate) fn why_refused(path: &Path, hint: &Hint, error: &io::Error) -> String {
+    let released = || {
+        let text = "its data is in an archive alone; use \"lfs hsm_restore\" first";
+        (error.raw_os_error() == Some(libc::ENODATA)).then(|| text.to_owned())
+    };
     let known = pools::why_refused(path, hint, error).or_else(|| targets::missing_ost(path, hint, error));
+    let known = known.or_else(released);
     known.unwrap_or_else(|| crate::control::describe(error))
 }
 

@@ -135,7 +135,9 @@ fn swap_layouts_now(mdt: &Mdt, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
         }
         let mut other = mdt.names.inode(ctx, *with)?;
         // The layout of a file that somebody else knows of may be in use.
-        let unnamed = other.kind() == FileKind::File && other.nlink == 0 && file.nlink > 0;
+        let unnamed = other.kind() == FileKind::File && other.nlink == 0;
+        // Whoever has a file open that lost its last name may wait for its data.
+        let unnamed = unnamed && (file.nlink > 0 || file.hsm.is_released());
         // It is never in force again: nobody can grow this generation, which would take a seal away.
         let given_up = Layout { generation: u32::MAX, ..before };
         let taken = other.layout.replace(given_up).filter(|_| unnamed).ok_or(Code::Invalid)?;
