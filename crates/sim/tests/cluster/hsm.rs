@@ -19,6 +19,8 @@ use weft_sim::scenario::on;
 use weft_sim::workload::{READ_WRITE, root};
 
 const BYTES: usize = 300_000;
+/// How long it takes until a copy is complete: somebody may change the file meanwhile.
+const WRITE_TIME: Duration = Duration::from_millis(300);
 
 /// Copies in memory. They survive every machine.
 #[derive(Clone, Default)]
@@ -26,6 +28,8 @@ struct Memory {
     copies: Arc<Mutex<BTreeMap<(Fid, u64), Vec<u8>>>>,
     fails: Arc<Mutex<Option<Code>>>,
     reads: Arc<AtomicUsize>,
+    /// Of the copytool that uses it: a copy takes a while.
+    rt: Option<Rt>,
 }
 
 struct Making {
@@ -90,6 +94,9 @@ impl Put for Making {
     }
 
     async fn finish(mut self, size: u64) -> client::Result<()> {
+        if let Some(rt) = &self.memory.rt {
+            rt.sleep(WRITE_TIME).await;
+        }
         self.bytes.resize(size as usize, 0);
         self.memory.copies.lock().insert(self.name, self.bytes);
         Ok(())
@@ -116,9 +123,10 @@ fn check(seed: u64, test: impl AsyncFnOnce(&Cluster, &World)) {
 }
 
 async fn copytool(cluster: &Cluster, node: &str, archive: &Memory) {
-    let (_, client) = cluster.mount(node).await;
+    let (rt, client) = cluster.mount(node).await;
+    let archive = Memory { rt: Some(rt), ..archive.clone() };
     let options = CopytoolOptions { agent: node.to_owned(), archives: vec![1], parallel: 3 };
-    let tool = Copytool::new(client, archive.clone(), options, |_, _| {});
+    let tool = Copytool::new(client, archive, options, |_, _| {});
     let _running = on(cluster.handle(), node, async move {
         let _ = tool.run().await;
     });

@@ -154,7 +154,9 @@ impl Check {
         let fid = inode.fid;
         let has_none = inode.layout.as_ref().is_some_and(Layout::is_released);
         if has_none != inode.hsm.is_released() {
-            self.find(format!("The layout of {fid} and its HSM flags disagree about whether it is released."));
+            self.find(format!(
+                "The layout of {fid} and its HSM flags disagree about whether it is released."
+            ));
         } else if has_none && !(inode.hsm.is_there_alone() && inode.size_known) {
             self.find(format!("The file {fid} is released, and its copy cannot be relied on."));
         }
