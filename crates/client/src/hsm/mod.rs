@@ -68,6 +68,7 @@ impl Client {
         archive: u32,
     ) -> Result<HsmAsked> {
         self.shared.names.ahead.share(fid).await;
+        self.shared.names.sizes.close_soon(fid);
         let action = action.map_or(0, |action| action as u8);
         let ask = |cred| AskHsm { fid, action, archive, cookie: 0, cred };
         Ok(self.shared.targets.ask(fid, caller, ask).await?.reply)

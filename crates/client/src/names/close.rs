@@ -193,6 +193,11 @@ impl Sizes {
         self.close_now(|pending| pending.file.fid == fid);
     }
 
+    /// Starts the closes of a file that wait: somebody waits until nobody has it open for writing.
+    pub(crate) fn close_soon(self: &Arc<Self>, fid: Fid) {
+        self.close_now(|pending| pending.file.fid == fid);
+    }
+
     /// Starts every close that waits.
     pub(crate) fn close_pending(self: &Arc<Self>) {
         self.close_now(|_| true);
