@@ -539,6 +539,7 @@ mod tests {
             overstriped: false,
             osts: vec![1],
             on_mdt: false,
+            released: None,
             pool: String::new(),
             components: Vec::new(),
         };

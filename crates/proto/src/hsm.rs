@@ -47,8 +47,8 @@ impl fmt::Display for Flags {
     /// `(0x0000000b) exists dirty archived`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({:#010x})", self.0)?;
-        let set = WORDS.iter().filter(|(bit, _)| self.0 & bit != 0);
-        set.map(|(_, word)| write!(f, " {word}")).collect()
+        let mut set = WORDS.iter().filter(|(bit, _)| self.0 & bit != 0);
+        set.try_for_each(|(_, word)| write!(f, " {word}"))
     }
 }
 

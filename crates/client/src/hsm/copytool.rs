@@ -95,6 +95,9 @@ pub struct Done {
     pub bytes: u64,
 }
 
+/// Hears of an action that is over.
+type Report = dyn Fn(Done, &Result<()>) + Send + Sync;
+
 /// A copytool.
 pub struct Copytool<A> {
     client: Arc<Client>,
@@ -105,7 +108,7 @@ pub struct Copytool<A> {
     /// Something was done.
     ended: Notify,
     /// Hears of each action that is over.
-    report: Box<dyn Fn(Done, &Result<()>) + Send + Sync>,
+    report: Box<Report>,
 }
 
 impl<A: Archive> Copytool<A> {

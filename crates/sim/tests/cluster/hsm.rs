@@ -22,10 +22,13 @@ const BYTES: usize = 300_000;
 /// How long it takes until a copy is complete: somebody may change the file meanwhile.
 const WRITE_TIME: Duration = Duration::from_millis(300);
 
+/// By file and name of the copy.
+type Copies = BTreeMap<(Fid, u64), Vec<u8>>;
+
 /// Copies in memory. They survive every machine.
 #[derive(Clone, Default)]
 struct Memory {
-    copies: Arc<Mutex<BTreeMap<(Fid, u64), Vec<u8>>>>,
+    copies: Arc<Mutex<Copies>>,
     fails: Arc<Mutex<Option<Code>>>,
     reads: Arc<AtomicUsize>,
     /// Of the copytool that uses it: a copy takes a while.
@@ -459,7 +462,7 @@ impl Player {
                 1..6 => self.read(file).await,
                 6 | 7 => {
                     let asked = self.client.hsm_ask(&root(), self.fids[file], Some(Action::Archive), 0).await;
-                    drop(asked.expect("root may ask"));
+                    asked.expect("root may ask");
                 }
                 _ => match self.client.hsm_release(&root(), self.fids[file]).await {
                     Ok(()) | Err(Error::Refused(Code::NotPermitted | Code::Busy | Code::TryAgain)) => {}

@@ -350,6 +350,7 @@ mod tests {
             osts: osts.to_vec(),
             pool: String::new(),
             on_mdt: false,
+            released: None,
             components: Vec::new(),
         }
     }

@@ -170,6 +170,7 @@ mod tests {
             osts: vec![2, 0, 2],
             pool: "disk".into(),
             on_mdt: false,
+            released: None,
             components: Vec::new(),
         };
         let wish = Hint {
@@ -191,6 +192,7 @@ mod tests {
             osts: Vec::new(),
             pool: "disk".into(),
             on_mdt,
+            released: false,
         };
         let components = vec![component(0, 65_536, 0, true), component(65_536, u64::MAX, 3, false)];
         let parts = vec![

@@ -172,7 +172,11 @@ impl Hsm {
         let how = Code::from_u32(end.code).map_or(How::Succeeded, How::Failed);
         if let How::Failed(code) = how {
             let shown = self.state.lock().table.shown(end.cookie);
-            if let Some(Shown { item, .. }) = shown {
+            if let Some(Shown { item, state, agent, .. }) = shown {
+                // One that was taken for gone has failed at what another one does by now.
+                if state == ActionState::Started && agent != end.agent {
+                    return Ok(());
+                }
                 tracing::warn!(fid = %item.fid, action = %item.action, %code, agent = end.agent, "a copytool has failed");
             }
         }
@@ -217,7 +221,10 @@ impl Hsm {
     /// Gives a copytool work, and waits for some if there is none.
     pub async fn take(&self, session: u64, take: &msg::TakeHsm) -> Result<msg::HsmWork, Code> {
         let is_archive = |archive: &u32| (1..=ARCHIVE_MAX).contains(archive);
+        // It stands in lines that people read.
+        let is_shown = |letter: char| !letter.is_control() && !letter.is_whitespace();
         if take.agent.is_empty()
+            || !take.agent.chars().all(is_shown)
             || take.agent.len() > msg::HSM_AGENT_BYTES_MAX
             || take.working.len() > msg::HSM_ACTIONS_MAX as usize
             || !take.archives.iter().all(is_archive)

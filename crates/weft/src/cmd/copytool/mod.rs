@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use client::hsm::{Copytool, CopytoolOptions, Done};
 use mounting::{Source, connect::connect};
 use proto::hsm::ARCHIVE_MAX;
+use proto::wire::messages::HSM_AGENT_BYTES_MAX;
 use rpc::{Keys, Role};
 use rt::wait::unless;
 
@@ -16,6 +17,9 @@ use super::serve::host_name;
 use crate::failure::{Failure, Outcome};
 use crate::{keys, mountpoint, serving};
 use posix::Posix;
+
+/// Most letters of a name: each has at most four bytes.
+const NAME_CHARS_MAX: usize = HSM_AGENT_BYTES_MAX / 4;
 
 /// Copy files to an archive and back, as "lfs hsm_archive" and those who read released files ask for.
 #[derive(clap::Args)]
@@ -30,7 +34,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     parallel: u32,
     /// Name of the copytool, another one for each [default: HOST:DIRECTORY]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
     /// File with the key of the file system [default: as for "weft mount"]
     #[arg(long, value_name = "FILE")]
@@ -112,7 +116,22 @@ impl Counts {
 
 fn default_name(root: &Path) -> String {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    format!("{}:{}", host_name(), root.display())
+    let name = format!("{}:{}", host_name(), root.display());
+    // The directory may be called anything.
+    name.chars().map(|letter| if is_shown(letter) { letter } else { '_' }).take(NAME_CHARS_MAX).collect()
+}
+
+/// Whether a letter may stand in the name of a copytool: lines that people read have it.
+fn is_shown(letter: char) -> bool {
+    !letter.is_control() && !letter.is_whitespace()
+}
+
+/// A name that the MDT takes.
+fn name(text: &str) -> Result<String, String> {
+    match text.chars().all(is_shown) && !text.is_empty() && text.len() <= NAME_CHARS_MAX {
+        true => Ok(text.to_owned()),
+        false => Err(format!("a name has at most {NAME_CHARS_MAX} letters, and no blanks")),
+    }
 }
 
 /// The file system that is meant: of a mount point, that which is mounted there.

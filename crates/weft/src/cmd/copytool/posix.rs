@@ -119,7 +119,9 @@ impl Posix {
 }
 
 fn about_of(path: &Path) -> PathBuf {
-    path.with_added_extension("json")
+    let mut name = path.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
 }
 
 /// A copy that is written under its own name: nobody looks for it before the MDT knows it.

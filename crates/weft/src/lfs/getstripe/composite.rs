@@ -213,6 +213,7 @@ mod tests {
             osts: vec![5],
             pool: String::new(),
             on_mdt: false,
+            released: false,
         };
         let second = ComponentLayout {
             start: 1 << 20,
@@ -231,6 +232,7 @@ mod tests {
             osts: vec![5],
             pool: String::new(),
             on_mdt: false,
+            released: None,
             components: vec![first, second],
         }
     }
@@ -280,6 +282,7 @@ mod tests {
             start_index: -1,
             osts: Vec::new(),
             on_mdt: true,
+            released: false,
             ..layout.components[0].clone()
         };
         let text = file(&layout, Style { id: 1, ..PLAIN });
