@@ -37,10 +37,10 @@ def until(seconds, what, test):
 
 
 class Copytool:
-    def __init__(self, name):
+    def __init__(self, name, *words):
         self.log = open(os.path.join(work, f"{name}.log"), "a")
         self.process = subprocess.Popen(
-            [weft, "copytool", "--hsm-root", archive, "--archive", "1", "--name", name, "--key", key, source],
+            [weft, "copytool", "--hsm-root", archive, "--archive", "1", "--name", name, "--key", key, source, *words],
             stdout=self.log, stderr=self.log)
 
     def kill(self):
@@ -187,7 +187,13 @@ def main():
     assert run(lfs, "hsm_state", one) == f"{one}: (0x00000000)\n"
     refused = subprocess.run([lfs, "hsm_release", one], capture_output=True, text=True)
     assert refused.returncode == 1 and "no archive has a copy" in refused.stderr, refused
-    tools = [Copytool("one"), Copytool("two")]
+    # An archive that is not mounted is an empty directory: nothing may be written there.
+    os.mkdir(archive)
+    refused = subprocess.run([weft, "copytool", "--hsm-root", archive, "--key", key, source], capture_output=True, text=True)
+    assert refused.returncode == 1 and "there is no archive in it" in refused.stderr, refused
+    tools = [Copytool("one", "--init")]
+    until(30, "the archive is made", lambda: os.path.exists(f"{archive}/.weft-archive"))
+    tools.append(Copytool("two"))
     run(lfs, "hsm_archive", one)
     until(60, "archived", lambda: flags(one) == 0x9)
     assert run(lfs, "hsm_state", one) == f"{one}: (0x00000009) exists archived, archive_id: 1\n"

@@ -189,6 +189,12 @@ fn why(path: &Path, order: HsmOrder, error: &io::Error) -> String {
         (HsmOrder::Release, Some(libc::EPERM)) if flags() & flag::ARCHIVED == 0 => {
             "no archive has a copy; use \"lfs hsm_archive\" first"
         }
+        (HsmOrder::Release, Some(libc::EPERM)) if may_own(path) => {
+            "flags that were set by hand make no copy; use \"lfs hsm_archive\" first"
+        }
+        (HsmOrder::Archive(_) | HsmOrder::Flags { .. }, Some(libc::EXDEV)) => {
+            "its copy is in another archive; use \"lfs hsm_remove\" first"
+        }
         (HsmOrder::Release, Some(libc::EBUSY)) if flags() & flag::LOST != 0 => {
             "the archive has lost the copy"
         }
@@ -214,4 +220,10 @@ fn why(path: &Path, order: HsmOrder, error: &io::Error) -> String {
         _ => return crate::control::describe(error),
     };
     text.to_owned()
+}
+
+/// Whether the caller is the owner of a file, or root.
+fn may_own(path: &Path) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    uid == 0 || std::fs::metadata(path).is_ok_and(|file| std::os::unix::fs::MetadataExt::uid(&file) == uid)
 }

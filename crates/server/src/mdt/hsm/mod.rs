@@ -141,8 +141,9 @@ impl Hsm {
         self.ready(Need::Growth).await?;
         let (cookie, transno) = {
             let mut state = self.state.lock();
+            // Not TryAgain, which a session repeats by itself.
             if state.control == Control::Stopped {
-                return Err(Code::TryAgain);
+                return Err(Code::WouldBlock);
             }
             match state.table.like(fid, action) {
                 Some(cookie) => (cookie, self.store.last_transno()),
@@ -233,13 +234,13 @@ impl Hsm {
         }
         self.stop.unless(self.recovery.until_over()).await.ok_or(Code::TryAgain)?;
         let until = self.rt.now() + Duration::from_millis(u64::from(take.wait_ms.min(msg::HSM_WAIT_MAX_MS)));
-        let _place = self.waiters.try_acquire().map_err(|_| Code::TryAgain)?;
+        let _place = self.waiters.try_acquire().map_err(|_| Code::WouldBlock)?;
         let mut is_first = true;
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
             if !std::mem::take(&mut is_first) && !self.state.lock().table.still_waits(&take.agent, session) {
-                return Err(Code::TryAgain);
+                return Err(Code::WouldBlock);
             }
             let work = self.take_now(session, take)?;
             let left = until - self.rt.now();

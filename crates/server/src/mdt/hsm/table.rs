@@ -114,17 +114,21 @@ impl Table {
         Table { last_cookie, ..Table::default() }
     }
 
-    /// The action that has not ended and is like one that is asked for.
+    /// The action that has not ended and is like one that is asked for, if it does the same there: what is asked for between
+    /// copying and removing counts.
     pub fn like(&self, fid: Fid, action: Action) -> Option<u64> {
-        let is_like =
-            |cookie: &&u64| self.entries.get(cookie).is_some_and(|entry| entry.item.action == action);
-        self.of_file.get(&fid)?.iter().find(is_like).copied()
+        let restores = action == Action::Restore;
+        let of_kind = |cookie: &&u64| {
+            self.entries.get(cookie).is_some_and(|entry| (entry.item.action == Action::Restore) == restores)
+        };
+        let last = self.of_file.get(&fid)?.iter().rev().find(of_kind)?;
+        self.entries.get(last).filter(|entry| entry.item.action == action).map(|entry| entry.item.cookie)
     }
 
-    /// The name of the next action; fails with TryAgain if there are too many.
+    /// The name of the next action; fails with WouldBlock if there are too many.
     pub fn next_cookie(&self) -> Result<u64, Code> {
         let unended = self.entries.len() - self.ended.len();
-        if unended < ACTIONS_MAX { Ok(self.last_cookie + 1) } else { Err(Code::TryAgain) }
+        if unended < ACTIONS_MAX { Ok(self.last_cookie + 1) } else { Err(Code::WouldBlock) }
     }
 
     /// One more action, which is in the store by then.
@@ -358,7 +362,8 @@ mod tests {
         ];
         let mut table = table(&items);
         assert_eq!(table.next_cookie(), Ok(6));
-        assert_eq!(table.like(items[0].fid, Remove), Some(3));
+        let like = |action| table.like(items[0].fid, action);
+        assert_eq!((like(Remove), like(Archive), like(Restore)), (Some(3), None, Some(4)));
         assert_eq!(take(&mut table, "a", &[1], &[], 2), [4, 1]);
         assert_eq!(take(&mut table, "b", &[1], &[], 9), [2], "5 is of another archive, 3 comes after 1");
         assert!(table.end(1, How::Succeeded, at(0)) && !table.end(1, How::Canceled, at(0)));
@@ -407,7 +412,7 @@ mod tests {
         for cookie in 1..=ACTIONS_MAX as u64 {
             table.add(item(cookie, 2, Action::Remove));
         }
-        assert_eq!(table.next_cookie(), Err(Code::TryAgain));
+        assert_eq!(table.next_cookie(), Err(Code::WouldBlock));
         table.end(9, How::Canceled, at(0));
         assert_eq!(table.next_cookie(), Ok(ACTIONS_MAX as u64 + 1));
     }

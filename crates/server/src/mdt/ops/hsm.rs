@@ -96,10 +96,17 @@ fn set_flags(mdt: &Mdt, request: &SetHsm, inode: &mut Inode) -> Result<(), Code>
         return Err(Code::NotPermitted);
     }
     if request.archive != 0 {
+        check_archive(inode, request.archive)?;
         inode.hsm.archive = mdt.hsm.archive(request.archive, 0)?;
     }
     inode.hsm.flags = (inode.hsm.flags | request.set) & !request.clear;
     Ok(())
+}
+
+/// A copy is where it is.
+fn check_archive(inode: &Inode, archive: u32) -> Result<(), Code> {
+    let is_elsewhere = inode.hsm.copy != 0 && ![0, inode.hsm.archive].contains(&archive);
+    if is_elsewhere { Err(Code::CrossDevice) } else { Ok(()) }
 }
 
 /// From here on it is noticed if somebody may change the data.
@@ -219,6 +226,9 @@ pub(in crate::mdt) async fn ask_hsm(mdt: &Mdt, ctx: &Ctx<'_>, request: &AskHsm) 
         return answer(HsmAsked { state: ActionState::Canceled as u8, ..DONE });
     }
     let action = Action::of(request.action).ok_or(Code::NotSupported)?;
+    if action == Action::Archive {
+        check_archive(&inode, request.archive)?;
+    }
     let hsm = inode.hsm;
     let is_done = match action {
         // Whoever may read the file has to wait for its data.
@@ -367,6 +377,22 @@ mod tests {
         client.call(of_user(flag::NORELEASE)).expect("the owner may");
         assert_eq!(client.call(of_user(flag::ARCHIVED)).map(drop), denied);
         assert_eq!(client.call(SetHsm { cred: user(6), ..flags_of(flag::DIRTY, 0) }).map(drop), denied);
+    }
+
+    #[test]
+    fn a_copy_is_in_the_archive_that_has_it() {
+        let world = World::new();
+        let client = world.client(1);
+        let file = written(&client, "f");
+        let ask = |archive| {
+            let action = Action::Archive as u8;
+            client.call(AskHsm { fid: file, action, archive, cookie: 0, cred: Cred::root() }).map(drop)
+        };
+        assert_eq!(ask(2), Ok(()), "there is no copy yet");
+        archive(&client, file);
+        assert_eq!((ask(2), ask(1), ask(0)), (Err(Code::CrossDevice), Ok(()), Ok(())));
+        let moved = SetHsm { archive: 2, ..change(&client, file, HSM_SET_FLAGS) };
+        assert_eq!(client.call(moved).map(drop), Err(Code::CrossDevice));
     }
 
     #[test]

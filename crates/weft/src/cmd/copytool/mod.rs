@@ -27,6 +27,9 @@ pub struct Arguments {
     /// The directory of the archive, on any file system
     #[arg(long, short = 'p', value_name = "DIRECTORY")]
     hsm_root: PathBuf,
+    /// Make an archive of the directory, which is empty
+    #[arg(long)]
+    init: bool,
     /// Number of the archive; several times for several [default: all]
     #[arg(long, short = 'A', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ARCHIVE_MAX)))]
     archive: Vec<u32>,
@@ -47,18 +50,19 @@ pub struct Arguments {
 /// Runs the command, until a signal ends it.
 pub fn run(arguments: &Arguments) -> Outcome {
     let source = source(&arguments.source)?;
+    if let Ok(Some(entry)) = mountpoint::containing(&arguments.hsm_root) {
+        let root = arguments.hsm_root.display();
+        let mount = entry.path.display();
+        return Err(Failure::new(format!(
+            "{root} is in the weft file system at {mount}; an archive has to be elsewhere"
+        )));
+    }
     let key = keys::resolve(arguments.key.as_deref(), &source.fsname, Role::Client)?;
     let keys = Keys { server: None, client: Some(keys::read(&key)?) };
     let signals = serving::catch_signals()?;
     let (node, rt) = serving::start_runtime()?;
     node.block_on(async {
-        let archive = Posix::open(&rt, &arguments.hsm_root).map_err(|error| {
-            let root = arguments.hsm_root.display();
-            Failure::new(format!(
-                "{root}: {}; name a directory for the archive",
-                crate::control::describe(&error)
-            ))
-        })?;
+        let archive = Posix::open(&rt, &arguments.hsm_root, arguments.init)?;
         let name = arguments.name.clone().unwrap_or_else(|| default_name(&arguments.hsm_root));
         let hub = serving::hub(&rt, &source.fsname, keys, None);
         let client = connect(&hub, &source, &mounting::Options::default()).await?;

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,9 @@ use rt::Rt;
 use rustix::fs::{SeekFrom, seek};
 use serde::{Deserialize, Serialize};
 
+use crate::control::describe;
+use crate::failure::Failure;
+
 /// Bytes that are read at a time.
 const CHUNK: u64 = 4 << 20;
 /// The checksum of a copy: over all bytes of the file, those of holes too, wherever holes are.
@@ -23,9 +27,17 @@ const SUM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 /// Only the owner of the archive reads what it has: whose data it is does not matter there.
 const FILE_MODE: u32 = 0o600;
 
+/// The file that says that a directory is an archive: an empty directory is none, for the archive may not be mounted there.
+const MARKER: &str = ".weft-archive";
+/// What stands in it.
+const MARKED: &[u8] = b"{\"weft_archive\":1}\n";
+
 /// An archive below a directory.
 pub struct Posix {
     rt: Rt,
+    /// Held, so that it cannot be unmounted: nothing is ever written to what lies below a mount point.
+    _held: File,
+    /// The way through it.
     root: PathBuf,
 }
 
@@ -80,9 +92,9 @@ fn join(first: u64, second: u64, len: u64, is_first: bool) -> u64 {
     if is_first { second } else { checksum_combine(SUM, first, second, len) }
 }
 
-/// What an error means to whoever waits for the data; the log says all of it.
+/// What an error means to whoever waits for the data; all of it is said here.
 fn failed(path: &Path, error: &io::Error) -> Error {
-    tracing::error!(path = %path.display(), %error, "the archive fails");
+    err!("{}: {}", named(path), describe(error));
     Error::Refused(match error.kind() {
         io::ErrorKind::NotFound => Code::NotFound,
         io::ErrorKind::StorageFull => Code::NoSpace,
@@ -91,12 +103,44 @@ fn failed(path: &Path, error: &io::Error) -> Error {
     })
 }
 
+/// A path in the archive, for people.
+fn named(path: &Path) -> String {
+    let parts: Vec<_> = path.components().skip(5).map(|part| part.as_os_str().to_string_lossy()).collect();
+    parts.join("/")
+}
+
 impl Posix {
-    /// The one below `root`, which is made if it is not there.
-    pub fn open(rt: &Rt, root: &Path) -> io::Result<Posix> {
-        fs::create_dir_all(root)?;
-        let root = root.canonicalize()?;
-        Ok(Posix { rt: rt.clone(), root })
+    /// The one below `root`; with `is_new` one is made of an empty directory.
+    pub fn open(rt: &Rt, root: &Path, is_new: bool) -> std::result::Result<Posix, Failure> {
+        let failed = |why: &str| Failure::new(format!("{}: {why}", root.display()));
+        let of =
+            |error: io::Error| failed(&format!("{}; name the directory of an archive", describe(&error)));
+        let held = File::open(root).map_err(of)?;
+        if !held.metadata().map_err(of)?.is_dir() {
+            return Err(failed("it is no directory; name the directory of an archive"));
+        }
+        let way = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        let marker = way.join(MARKER);
+        match fs::read(&marker) {
+            Ok(text) if text == MARKED => {}
+            Ok(_) => return Err(failed("it is the archive of another version of weft; use that one")),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(of(error)),
+            Err(_) if !is_new => {
+                return Err(failed(
+                    "there is no archive in it; mount the archive there, or make one of an empty directory with --init",
+                ));
+            }
+            Err(_) => {
+                // What a new file system has.
+                let is_own = |entry: &fs::DirEntry| entry.file_name() != "lost+found";
+                let mut entries = fs::read_dir(&way).map_err(of)?.filter_map(std::result::Result::ok);
+                if entries.any(|entry| is_own(&entry)) {
+                    return Err(failed("it is not empty; --init needs an empty directory"));
+                }
+                write_durably(&marker, MARKED).and_then(|()| held.sync_all()).map_err(of)?;
+            }
+        }
+        Ok(Posix { rt: rt.clone(), _held: held, root: way })
     }
 
     /// `ROOT/1/0002/0000/0400/0000/0002/0000/0x200000400:0x2:0x0.COPY`.
@@ -240,13 +284,16 @@ impl Put for Writing {
     }
 }
 
+fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+    io::Write::write_all(&mut file, text)?;
+    file.sync_all()
+}
+
 fn finish(file: &File, path: &Path, size: u64, about: &[u8]) -> io::Result<()> {
     file.set_len(size)?;
     file.sync_all()?;
-    let beside = about_of(path);
-    let mut said = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(beside)?;
-    io::Write::write_all(&mut said, about)?;
-    said.sync_all()?;
+    write_durably(&about_of(path), about)?;
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
@@ -256,7 +303,7 @@ impl Drop for Writing {
         if !self.is_whole
             && let Err(error) = remove(&self.path)
         {
-            tracing::warn!(path = %self.path.display(), %error, "a copy that was begun stays in the archive");
+            err!("{}: a copy that was begun stays in the archive: {}", named(&self.path), describe(&error));
         }
     }
 }
@@ -278,7 +325,10 @@ impl Get for Reading {
             None => {
                 self.sum.hole_until(self.size);
                 if format!("{:016x}", self.sum.crc) != self.expected {
-                    tracing::error!(path = %self.path.display(), "the copy is not what was written: its checksum is another one");
+                    err!(
+                        "{}: the copy is not what was written: its checksum is another one",
+                        named(&self.path)
+                    );
                     return Err(Error::Refused(Code::Corrupt));
                 }
                 Ok(None)

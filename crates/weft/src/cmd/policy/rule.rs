@@ -116,8 +116,8 @@ impl Rule {
         // The directory of the command line itself is none of what lies below it.
         let query = Query { depth_min: query.depth_min.max(1), ..query };
         match self.action {
-            Action::Migrate { .. } => Ok(query.and(Expr::Test(Test::Kind(kind_bit(FileKind::File))))),
-            Action::Archive | Action::Release => {
+            // There is nothing to move of what is released, and nothing more to release.
+            Action::Migrate { .. } | Action::Archive | Action::Release => {
                 let is_released = Expr::Test(Test::Layout(LAYOUT_RELEASED));
                 let query = query.and(Expr::Test(Test::Kind(kind_bit(FileKind::File))));
                 Ok(query.and(Expr::Not(Box::new(is_released))))
