@@ -4,6 +4,7 @@
 Usage: tests/hsm.py WEFT MOUNT_A MOUNT_B SOURCE KEY WORK [FILES [KILLS]]
 """
 
+import atexit
 import hashlib
 import mmap
 import os
@@ -42,6 +43,8 @@ class Copytool:
         self.process = subprocess.Popen(
             [weft, "copytool", "--hsm-root", archive, "--archive", "1", "--name", name, "--key", key, source, *words],
             stdout=self.log, stderr=self.log)
+        # Whatever becomes of the test.
+        atexit.register(self.kill)
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
