@@ -48,7 +48,7 @@ impl Layouts {
                     _ => cookie = asked.reply.cookie,
                 },
                 // There are too many, or the coordinator is shut down.
-                Err(Error::Refused(Code::WouldBlock)) => cookie = 0,
+                Err(Error::Refused(Code::Busy)) => cookie = 0,
                 Err(error) => return Err(error),
             }
             self.rt.sleep(pause).await;

@@ -214,7 +214,7 @@ fn why(path: &Path, order: HsmOrder, error: &io::Error) -> String {
         (HsmOrder::Flags { .. }, Some(libc::EPERM)) if flags() & flag::RELEASED != 0 => {
             "the copy is all that there is of the data"
         }
-        (_, Some(libc::EAGAIN)) => {
+        (HsmOrder::Archive(_) | HsmOrder::Restore | HsmOrder::Remove, Some(libc::EBUSY)) => {
             "the coordinator takes no requests; see \"lctl get_param mdt.*.hsm_control\""
         }
         _ => return crate::control::describe(error),

@@ -143,7 +143,7 @@ impl Hsm {
             let mut state = self.state.lock();
             // Not TryAgain, which a session repeats by itself.
             if state.control == Control::Stopped {
-                return Err(Code::WouldBlock);
+                return Err(Code::Busy);
             }
             match state.table.like(fid, action) {
                 Some(cookie) => (cookie, self.store.last_transno()),
@@ -234,13 +234,13 @@ impl Hsm {
         }
         self.stop.unless(self.recovery.until_over()).await.ok_or(Code::TryAgain)?;
         let until = self.rt.now() + Duration::from_millis(u64::from(take.wait_ms.min(msg::HSM_WAIT_MAX_MS)));
-        let _place = self.waiters.try_acquire().map_err(|_| Code::WouldBlock)?;
+        let _place = self.waiters.try_acquire().map_err(|_| Code::Busy)?;
         let mut is_first = true;
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
             if !std::mem::take(&mut is_first) && !self.state.lock().table.still_waits(&take.agent, session) {
-                return Err(Code::WouldBlock);
+                return Err(Code::Busy);
             }
             let work = self.take_now(session, take)?;
             let left = until - self.rt.now();

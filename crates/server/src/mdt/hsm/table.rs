@@ -125,10 +125,10 @@ impl Table {
         self.entries.get(last).filter(|entry| entry.item.action == action).map(|entry| entry.item.cookie)
     }
 
-    /// The name of the next action; fails with WouldBlock if there are too many.
+    /// The name of the next action; fails with Busy if there are too many.
     pub fn next_cookie(&self) -> Result<u64, Code> {
         let unended = self.entries.len() - self.ended.len();
-        if unended < ACTIONS_MAX { Ok(self.last_cookie + 1) } else { Err(Code::WouldBlock) }
+        if unended < ACTIONS_MAX { Ok(self.last_cookie + 1) } else { Err(Code::Busy) }
     }
 
     /// One more action, which is in the store by then.
@@ -412,7 +412,7 @@ mod tests {
         for cookie in 1..=ACTIONS_MAX as u64 {
             table.add(item(cookie, 2, Action::Remove));
         }
-        assert_eq!(table.next_cookie(), Err(Code::WouldBlock));
+        assert_eq!(table.next_cookie(), Err(Code::Busy));
         table.end(9, How::Canceled, at(0));
         assert_eq!(table.next_cookie(), Ok(ACTIONS_MAX as u64 + 1));
     }

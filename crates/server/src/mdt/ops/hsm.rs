@@ -271,7 +271,8 @@ mod tests {
     use proto::Fid;
     use proto::layout::LayoutHint;
     use proto::wire::messages::{
-        Create, CreateUnnamed, GetAttr, OPEN_EXCLUSIVE, OPEN_READ, OPEN_WRITE, PlaceData, SetAttr, SizeUpdate,
+        Create, CreateUnnamed, GetAttr, OPEN_EXCLUSIVE, OPEN_READ, OPEN_WRITE, Parameter, PlaceData, SetAttr,
+        SetParameters, SizeUpdate,
     };
 
     fn change(client: &Client, fid: Fid, change: u8) -> SetHsm {
@@ -393,6 +394,20 @@ mod tests {
         assert_eq!((ask(2), ask(1), ask(0)), (Err(Code::CrossDevice), Ok(()), Ok(())));
         let moved = SetHsm { archive: 2, ..change(&client, file, HSM_SET_FLAGS) };
         assert_eq!(client.call(moved).map(drop), Err(Code::CrossDevice));
+    }
+
+    #[test]
+    fn a_coordinator_that_is_shut_down_says_so() {
+        let world = World::new();
+        let client = world.client(1);
+        let file = written(&client, "f");
+        let parameter = Parameter { name: "mdt.weft-MDT0000.hsm_control".into(), value: "shutdown".into() };
+        crate::mdt::testing::ask(&world, rpc::Role::Server, SetParameters { parameters: vec![parameter] })
+            .expect("it can be set");
+        let action = Action::Archive as u8;
+        let ask = AskHsm { fid: file, action, archive: 0, cookie: 0, cred: Cred::root() };
+        // A session would repeat TryAgain for ever.
+        assert_eq!(client.call(ask).map(drop), Err(Code::Busy));
     }
 
     #[test]
