@@ -17,9 +17,9 @@ impl Client {
     ///
     /// # Errors
     /// `Released`: there is nothing to copy. `NotPermitted`: the file is not to be archived.
-    pub async fn hsm_begin_archive(&self, fid: Fid, cookie: u64) -> Result<Attr> {
+    pub async fn hsm_begin_archive(&self, fid: Fid, copy: u64) -> Result<Attr> {
         for _ in 0..QUIET_LOOKS {
-            let begin = SetHsm { cookie, ..self.hsm_change(fid, HSM_BEGIN_ARCHIVE) };
+            let begin = SetHsm { copy, ..self.hsm_change(fid, HSM_BEGIN_ARCHIVE) };
             match self.change_hsm(&Caller::root(), begin).await {
                 // Closes come a moment after close(2).
                 Err(Error::Refused(Code::Busy)) => self.shared.rt.sleep(QUIET_PAUSE).await,
@@ -38,13 +38,8 @@ impl Client {
     ///
     /// # Errors
     /// `Released`: another copy counts.
-    pub async fn hsm_end_archive(
-        &self,
-        fid: Fid,
-        cookie: u64,
-        (archive, copy): (u32, u64),
-    ) -> Result<HsmState> {
-        let end = SetHsm { cookie, archive, copy, ..self.hsm_change(fid, HSM_END_ARCHIVE) };
+    pub async fn hsm_end_archive(&self, fid: Fid, (archive, copy): (u32, u64)) -> Result<HsmState> {
+        let end = SetHsm { archive, copy, ..self.hsm_change(fid, HSM_END_ARCHIVE) };
         self.change_hsm(&Caller::root(), end).await
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use proto::hsm::Action;
+use proto::hsm::{Action, flag};
 use proto::wire::messages::{HsmItem, HsmProgress, TakeHsm};
 use proto::{Attr, Code, Fid};
 use rt::sync::Notify;
@@ -194,7 +194,9 @@ impl<A: Archive> Copytool<A> {
 
     async fn store(&self, item: &HsmItem, done: &AtomicU64) -> Result<()> {
         let (client, fid) = (&self.client, item.fid);
-        let attr = match client.hsm_begin_archive(fid, item.cookie).await {
+        // 0 is none.
+        let copy = client.shared.rt.random_u64() | 1;
+        let attr = match client.hsm_begin_archive(fid, copy).await {
             // It was archived and released meanwhile.
             Err(Error::Refused(Code::Released)) => return Ok(()),
             attr => attr?,
@@ -203,18 +205,20 @@ impl<A: Archive> Copytool<A> {
         let path = paths.first().map(|path| String::from_utf8_lossy(path).into_owned()).unwrap_or_default();
         let flags = OpenFlags { read: true, no_atime: true, ..OpenFlags::default() };
         let handle = client.files().open(&Caller::root(), fid, flags).await?;
-        // 0 is none.
-        let copy = client.shared.rt.random_u64() | 1;
         let of = Copy { fid, archive: item.archive, copy, about: Some((&attr, &path)) };
         let copied = self.copy_out(of, (fid, handle), attr.size, done).await;
         client.files().release(handle).await;
         copied?;
         let of = Copy { about: None, ..of };
-        match client.hsm_end_archive(fid, item.cookie, (item.archive, copy)).await {
+        match client.hsm_end_archive(fid, (item.archive, copy)).await {
             Ok(state) if state.copy == copy => match state.replaced {
                 0 => Ok(()),
                 replaced => self.archive.remove(Copy { copy: replaced, ..of }).await,
             },
+            // Another copytool is at it: it is no end of the action.
+            Ok(state) if state.flags & (flag::ARCHIVED | flag::DIRTY) != flag::ARCHIVED => {
+                self.archive.remove(of).await.and(Err(Error::Refused(Code::Busy)))
+            }
             // Another one counts.
             Ok(_) | Err(Error::Refused(Code::Released)) => self.archive.remove(of).await,
             Err(error) => Err(error),

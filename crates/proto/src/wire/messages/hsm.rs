@@ -17,9 +17,9 @@ pub const HSM_WAIT_MAX_MS: u32 = 10_000;
 
 /// [`SetHsm::change`]: `set` and `clear` say flags; `archive` the archive, unless it is 0.
 pub const HSM_SET_FLAGS: u8 = 0;
-/// [`SetHsm::change`]: a copytool begins to read the data, for `cookie`. Refused with Busy while somebody has the file open for writing.
+/// [`SetHsm::change`]: a copytool begins to read the data, for `copy`. Refused with Busy while somebody has the file open for writing.
 pub const HSM_BEGIN_ARCHIVE: u8 = 1;
-/// [`SetHsm::change`]: `archive` has a copy, durably. It is complete if nothing can have changed since `cookie` began.
+/// [`SetHsm::change`]: `archive` has a copy, durably. It is complete if nothing can have changed since `copy` began.
 pub const HSM_END_ARCHIVE: u8 = 2;
 /// [`SetHsm::change`]: the copy in the archive is about to be removed. Refused if the data is there alone.
 pub const HSM_FORGET: u8 = 3;

@@ -118,17 +118,18 @@ fn begin_archive(mdt: &Mdt, request: &SetHsm, inode: &mut Inode) -> Result<(), C
     if mdt.opens.is_written(inode.fid) {
         return Err(Code::Busy);
     }
-    inode.hsm.copying = request.cookie;
+    inode.hsm.copying = request.copy;
     Ok(())
 }
 
 fn end_archive(mdt: &Mdt, request: &SetHsm, inode: &mut Inode) -> Result<(), Code> {
     // The first of two copytools that did the same may have been followed by a release.
     inode.check_there()?;
-    let is_same = inode.hsm.copying == request.cookie && request.cookie != 0;
+    // Of the copy, and not of the action: two copytools may do that, and the file may have changed between their beginnings.
+    let is_same = inode.hsm.copying == request.copy && request.copy != 0;
     let hsm = &mut inode.hsm;
-    if !is_same && hsm.is_current() {
-        // Another copytool was taken for gone, and was slow: what was copied after it counts.
+    if !is_same && (hsm.is_current() || hsm.copying != 0) {
+        // Another copytool was taken for gone, and was slow: what was, or is, copied after it counts.
         return Ok(());
     }
     if request.copy == 0 {
@@ -410,16 +411,34 @@ mod tests {
         assert_eq!(client.call(ask).map(drop), Err(Code::Busy));
     }
 
+    /// Both do the same action; the file has changed since the first of them began.
+    #[test]
+    fn a_copy_of_before_a_change_ends_nothing() {
+        let world = World::new();
+        let client = world.client(1);
+        let file = written(&client, "f");
+        let of = |copy, what| SetHsm { copy, ..change(&client, file, what) };
+        client.call(of(8, HSM_BEGIN_ARCHIVE)).expect("nobody writes");
+        let opened = client.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
+        client.close(file, opened.handle, true, Some(100));
+        client.call(of(9, HSM_BEGIN_ARCHIVE)).expect("nobody writes");
+        let late = client.call(of(8, HSM_END_ARCHIVE)).expect("it is there");
+        assert_eq!((late.copy, late.flags), (0, 0), "it is one of before the change");
+        let ended = client.call(of(9, HSM_END_ARCHIVE)).expect("it is there");
+        assert_eq!((ended.copy, ended.flags), (9, flag::EXISTS | flag::ARCHIVED));
+    }
+
     #[test]
     fn a_late_copytool_writes_over_nothing_that_counts() {
         let world = World::new();
         let client = world.client(1);
         let file = written(&client, "f");
-        let late = SetHsm { cookie: 4, copy: 8, ..change(&client, file, HSM_END_ARCHIVE) };
+        let late = SetHsm { copy: 8, ..change(&client, file, HSM_END_ARCHIVE) };
         assert_eq!(archive(&client, file).copy, 9);
         let ended = client.call(late.clone()).expect("it is there");
         assert_eq!((ended.copy, ended.flags), (9, flag::EXISTS | flag::ARCHIVED));
-        client.call(change(&client, file, HSM_BEGIN_ARCHIVE)).expect("nobody writes");
+        let begin = SetHsm { copy: 10, ..change(&client, file, HSM_BEGIN_ARCHIVE) };
+        client.call(begin).expect("nobody writes");
         let again = SetHsm { copy: 10, ..change(&client, file, HSM_END_ARCHIVE) };
         let ended = client.call(again).expect("it is there");
         assert_eq!((ended.copy, ended.replaced), (10, 9), "the one before can go");
