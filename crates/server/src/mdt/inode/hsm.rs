@@ -16,7 +16,7 @@ pub struct Hsm {
     pub archive: u32,
     /// Names the copy; 0 for none.
     pub copy: u64,
-    /// The action for which the data is copied, as long as nothing can have changed since it began; 0 for none.
+    /// The copy that is made of the data, as long as nothing can have changed since it began; 0 for none.
     pub copying: u64,
 }
 
