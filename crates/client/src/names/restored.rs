@@ -45,6 +45,8 @@ impl Layouts {
                         tracing::warn!(%fid, %why, "a released file cannot be read: its data was not restored");
                         return Err(Error::Refused(Code::Io));
                     }
+                    // It was restored, and may have been released again since: that is another action.
+                    ActionState::Succeeded => cookie = 0,
                     _ => cookie = asked.reply.cookie,
                 },
                 // There are too many, or the coordinator is shut down.
