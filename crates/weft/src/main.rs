@@ -12,6 +12,7 @@ mod changelog;
 mod cmd;
 mod control;
 mod daemon;
+mod endpoint;
 mod failure;
 mod fence;
 mod instances;

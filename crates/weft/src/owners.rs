@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::FsName;
-use rt::os::http::{Client, Place, Tls};
+use rt::os::http::{Client, Tls};
 use rt::{BoxFuture, Rt};
 use server::owner::{Credentials, EtcdOwners, OwnerStore, Transport};
 
+use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 
 /// etcd's port for its clients.
@@ -50,14 +51,7 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Owners {
     Mgs,
-    Etcd(Vec<Member>),
-}
-
-/// A member of an etcd cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Member {
-    tls: bool,
-    place: Place,
+    Etcd(Vec<Endpoint>),
 }
 
 impl FromStr for Owners {
@@ -69,7 +63,11 @@ impl FromStr for Owners {
         }
         let list =
             text.strip_prefix("etcd:").ok_or("write mgs, or etcd:http://HOST:2379,http://HOST:2379")?;
-        let members: Vec<Member> = list.split(',').map(member).collect::<Result<_, _>>()?;
+        if list.contains('@') {
+            return Err("a URL names no user: use --owners-user and --owners-password-file".into());
+        }
+        let member = |url| Endpoint::parse(url, Some(PORT_DEFAULT));
+        let members: Vec<Endpoint> = list.split(',').map(member).collect::<Result<_, _>>()?;
         if members.len() > MEMBERS_MAX {
             return Err(format!("more than {MEMBERS_MAX} members"));
         }
@@ -80,33 +78,6 @@ impl FromStr for Owners {
             _ => Ok(Owners::Etcd(members)),
         }
     }
-}
-
-/// What is wrong with a URL is said without the URL if that may hold a password.
-fn member(url: &str) -> Result<Member, String> {
-    if url.contains('@') {
-        return Err("a URL names no user: use --owners-user and --owners-password-file".into());
-    }
-    let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
-        (Some(rest), _) => (false, rest),
-        (_, Some(rest)) => (true, rest),
-        _ => return Err(format!("\"{url}\" is no URL that begins with http:// or https://")),
-    };
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let bad = || format!("\"{url}\" is not written like http://HOST:2379");
-    let (host, port) = match rest.strip_prefix('[') {
-        Some(rest) => {
-            let (host, behind) = rest.split_once(']').ok_or_else(bad)?;
-            (host, if behind.is_empty() { None } else { Some(behind.strip_prefix(':').ok_or_else(bad)?) })
-        }
-        None => rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port))),
-    };
-    let sane = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_', ':', '%'].contains(&c);
-    if host.is_empty() || !host.chars().all(sane) {
-        return Err(bad());
-    }
-    let port = port.map_or(Ok(PORT_DEFAULT), |port| port.parse().map_err(|_| bad()))?;
-    Ok(Member { tls, place: Place { host: host.to_owned(), port } })
 }
 
 impl Options {
@@ -126,7 +97,7 @@ impl Options {
             };
         };
         let tls = match members.first() {
-            Some(Member { tls: true, .. }) => Some(self.tls()?),
+            Some(Endpoint { tls: true, .. }) => Some(self.tls()?),
             _ if self.owners_ca.is_some() || self.owners_cert.is_some() => {
                 return Err(Failure::usage("certificates are for members with https:// in --owners"));
             }

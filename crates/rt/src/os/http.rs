@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::Request;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -38,6 +38,17 @@ impl Tls {
         for certificate in certificates(authorities)? {
             roots.add(certificate).map_err(|error| format!("a certificate is no authority's: {error}"))?;
         }
+        Tls::of(roots, identity)
+    }
+
+    /// As [`Tls::new`] without an identity, for the list of a whole system: certificates in it that cannot be used are left out.
+    pub fn of_system(authorities: &[u8]) -> Result<Tls, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates(authorities)?);
+        Tls::of(roots, None)
+    }
+
+    fn of(roots: RootCertStore, identity: Option<(&[u8], &[u8])>) -> Result<Tls, String> {
         if roots.is_empty() {
             return Err("there is no certificate in it".into());
         }
@@ -73,11 +84,19 @@ pub struct Place {
     pub port: u16,
 }
 
-impl Place {
-    fn authority(&self) -> String {
-        let Place { host, port } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-    }
+/// A question.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    /// HTTP's method.
+    pub method: &'a str,
+    /// Path and query, as they are sent.
+    pub target: &'a str,
+    /// Headers, without `Host`, which the client adds.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// What is sent.
+    pub body: Bytes,
+    /// A longer answer is an error.
+    pub bytes_max: usize,
 }
 
 /// An answer.
@@ -87,6 +106,19 @@ pub struct Answer {
     pub status: u16,
     /// What was said.
     pub body: Bytes,
+    headers: HeaderMap,
+}
+
+impl Answer {
+    /// One without headers.
+    pub fn new(status: u16, body: Bytes) -> Answer {
+        Answer { status, body, headers: HeaderMap::new() }
+    }
+
+    /// The value of a header, if it is there once and is a text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
 }
 
 /// Asks one server.
@@ -112,33 +144,43 @@ impl Client {
         body: Bytes,
         bytes_max: usize,
     ) -> io::Result<Answer> {
-        within(&self.handle, self.post_inside(path, token, body, bytes_max)).await
+        let mut headers = vec![(CONTENT_TYPE.as_str(), "application/json")];
+        headers.extend(token.map(|token| (AUTHORIZATION.as_str(), token)));
+        self.ask(Question { method: "POST", target: path, headers: &headers, body, bytes_max }).await
     }
 
-    async fn post_inside(
-        &self,
-        path: &str,
-        token: Option<&str>,
-        body: Bytes,
-        bytes_max: usize,
-    ) -> io::Result<Answer> {
+    /// Asks anything. Has no deadline of its own.
+    pub async fn ask(&self, question: Question<'_>) -> io::Result<Answer> {
+        within(&self.handle, self.ask_inside(question)).await
+    }
+
+    /// How the server is called in the header `Host`: with its port, if it is not the usual one.
+    pub fn authority(&self) -> String {
+        let Place { host, port } = &self.place;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let usual = if self.tls.is_some() { 443 } else { 80 };
+        if *port == usual { host } else { format!("{host}:{port}") }
+    }
+
+    async fn ask_inside(&self, question: Question<'_>) -> io::Result<Answer> {
+        let Question { method, target, headers, body, bytes_max } = question;
+        let method = Method::from_bytes(method.as_bytes()).map_err(io::Error::other)?;
         let mut sender = self.sender().await?;
-        let mut request =
-            Request::post(path).header(HOST, self.place.authority()).header(CONTENT_TYPE, "application/json");
-        if let Some(token) = token {
-            let mut value = HeaderValue::from_str(token).map_err(io::Error::other)?;
-            value.set_sensitive(true);
-            request = request.header(AUTHORIZATION, value);
+        let mut request = Request::builder().method(method).uri(target).header(HOST, self.authority());
+        for (name, value) in headers {
+            let mut value = HeaderValue::from_str(value).map_err(io::Error::other)?;
+            value.set_sensitive(*name == AUTHORIZATION.as_str());
+            request = request.header(*name, value);
         }
         let request = request.body(Full::new(body)).map_err(io::Error::other)?;
         let answer = sender.send_request(request).await.map_err(io::Error::other)?;
-        let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), bytes_max).collect().await.map_err(io::Error::other)?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, bytes_max).collect().await.map_err(io::Error::other)?;
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(sender);
         }
-        Ok(Answer { status, body: body.to_bytes() })
+        Ok(Answer { status: head.status.as_u16(), body: body.to_bytes(), headers: head.headers })
     }
 
     /// A connection that may be used.
@@ -214,10 +256,9 @@ mod tests {
         node.block_on(async {
             for token in [None, Some("secret")] {
                 let answer = client.post("/v3/kv/txn", token, Bytes::from_static(b"{1}"), 100).await;
-                assert_eq!(
-                    answer.expect("it answers"),
-                    Answer { status: 200, body: Bytes::from_static(b"{}") }
-                );
+                let answer = answer.expect("it answers");
+                assert_eq!((answer.status, &answer.body[..]), (200, &b"{}"[..]));
+                assert_eq!(answer.header("content-length"), Some("2"));
             }
             // The server has closed the connection, or is about to.
             let answer = loop {
