@@ -1,5 +1,6 @@
 //! `weft copytool`: copies files to an archive and back, as the coordinator of the MDT says (`docs/hsm.md#copytools`).
 
+mod copies;
 mod posix;
 
 use std::path::{Path, PathBuf};

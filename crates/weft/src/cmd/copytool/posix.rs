@@ -11,26 +11,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use client::hsm::{Archive, Copy, Get, Put};
 use client::{Error, Result};
-use crc_fast::{CrcAlgorithm, checksum, checksum_combine};
-use proto::{Attr, Code, Fid};
+use proto::Code;
 use rt::Rt;
 use rustix::fs::{SeekFrom, seek};
-use serde::{Deserialize, Serialize};
 
+use super::copies::{ABOUT_SUFFIX, About, MARKED, MARKER, Sum, name_of};
 use crate::control::describe;
 use crate::failure::Failure;
 
 /// Bytes that are read at a time.
 const CHUNK: u64 = 4 << 20;
-/// The checksum of a copy: over all bytes of the file, those of holes too, wherever holes are.
-const SUM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 /// Only the owner of the archive reads what it has: whose data it is does not matter there.
 const FILE_MODE: u32 = 0o600;
-
-/// The file that says that a directory is an archive: an empty directory is none, for the archive may not be mounted there.
-const MARKER: &str = ".weft-archive";
-/// What stands in it.
-const MARKED: &[u8] = b"{\"weft_archive\":1}\n";
 
 /// An archive below a directory.
 pub struct Posix {
@@ -39,57 +31,6 @@ pub struct Posix {
     _held: File,
     /// The way through it.
     root: PathBuf,
-}
-
-/// What is said beside a copy.
-#[derive(Debug, Serialize, Deserialize)]
-struct About {
-    fid: String,
-    path: String,
-    size: u64,
-    /// CRC-64/NVME of all bytes, in hexadecimal.
-    crc64: String,
-    uid: u32,
-    gid: u32,
-    mode: u32,
-    mtime: i64,
-}
-
-/// A sum over bytes that come with holes between them.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sum {
-    crc: u64,
-    until: u64,
-}
-
-impl Sum {
-    fn add(&mut self, offset: u64, bytes: &[u8]) {
-        self.hole_until(offset);
-        let len = bytes.len() as u64;
-        self.crc = join(self.crc, checksum(SUM, bytes), len, self.until == 0);
-        self.until += len;
-    }
-
-    /// Zeros up to `end`: as many steps as their number has bits.
-    fn hole_until(&mut self, end: u64) {
-        let mut left = end.saturating_sub(self.until);
-        let (mut of_power, mut power) = (checksum(SUM, &[0]), 1u64);
-        while left > 0 {
-            if left & 1 != 0 {
-                self.crc = join(self.crc, of_power, power, self.until == 0);
-                self.until += power;
-            }
-            left >>= 1;
-            if left > 0 {
-                of_power = join(of_power, of_power, power, false);
-                power <<= 1;
-            }
-        }
-    }
-}
-
-fn join(first: u64, second: u64, len: u64, is_first: bool) -> u64 {
-    if is_first { second } else { checksum_combine(SUM, first, second, len) }
 }
 
 /// What an error means to whoever waits for the data; all of it is said here.
@@ -143,28 +84,14 @@ impl Posix {
         Ok(Posix { rt: rt.clone(), _held: held, root: way })
     }
 
-    /// `ROOT/1/0002/0000/0400/0000/0002/0000/0x200000400:0x2:0x0.COPY`.
     fn path(&self, of: &Copy<'_>) -> PathBuf {
-        let Fid { seq, oid, ver } = of.fid;
-        let part = |number: u64, shift: u32| format!("{:04x}", number >> shift & 0xffff);
-        let parts = [
-            of.archive.to_string(),
-            part(oid.into(), 0),
-            part(oid.into(), 16),
-            part(seq, 0),
-            part(seq, 16),
-            part(seq, 32),
-            part(seq, 48),
-        ];
-        let mut path = self.root.clone();
-        path.extend(parts);
-        path.join(format!("{seq:#x}:{oid:#x}:{ver:#x}.{:016x}", of.copy))
+        self.root.join(name_of(of))
     }
 }
 
 fn about_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".json");
+    name.push(ABOUT_SUFFIX);
     name.into()
 }
 
@@ -195,18 +122,7 @@ impl Archive for Posix {
 
     async fn put(&self, of: Copy<'_>) -> Result<Writing> {
         let path = self.path(&of);
-        let (attr, name) = of.about.ok_or(Error::Refused(Code::Invalid))?;
-        let Attr { size, uid, gid, mode, mtime, .. } = attr;
-        let about = About {
-            fid: of.fid.to_string(),
-            path: name.to_owned(),
-            size: *size,
-            crc64: String::new(),
-            uid: *uid,
-            gid: *gid,
-            mode: *mode,
-            mtime: mtime.secs,
-        };
+        let about = About::new(&of)?;
         let (rt, made) = (self.rt.clone(), path.clone());
         let file = rt.offload(move || make(&made)).await.map_err(|error| failed(&path, &error))?;
         Ok(Writing { rt, path, file: Arc::new(file), about, sum: Sum::default(), is_whole: false })
@@ -275,8 +191,8 @@ impl Put for Writing {
     async fn finish(mut self, size: u64) -> Result<()> {
         self.sum.hole_until(size);
         self.about.size = size;
-        self.about.crc64 = format!("{:016x}", self.sum.crc);
-        let text = serde_json::to_vec(&self.about).unwrap_or_default();
+        self.about.crc64 = self.sum.text();
+        let text = self.about.text();
         let (file, path) = (self.file.clone(), self.path.clone());
         let finished = self.rt.offload(move || finish(&file, &path, size, &text)).await;
         self.is_whole = finished.is_ok();
@@ -324,7 +240,7 @@ impl Get for Reading {
             }
             None => {
                 self.sum.hole_until(self.size);
-                if format!("{:016x}", self.sum.crc) != self.expected {
+                if self.sum.text() != self.expected {
                     err!(
                         "{}: the copy is not what was written: its checksum is another one",
                         named(&self.path)
@@ -356,31 +272,4 @@ fn read_next(file: &File, at: u64, size: u64) -> io::Result<Option<(u64, Bytes)>
     let mut bytes = vec![0; CHUNK.min(end.saturating_sub(start)) as usize];
     file.read_exact_at(&mut bytes, start)?;
     Ok((!bytes.is_empty()).then(|| (start, bytes.into())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holes_count_as_the_zeros_that_they_are() {
-        let mut whole = vec![0u8; 200_000];
-        whole[5..9].copy_from_slice(b"data");
-        whole[150_000..150_007].copy_from_slice(b"further");
-        let expected = checksum(SUM, &whole);
-        let sum_of = |parts: &[(usize, usize)]| {
-            let mut sum = Sum::default();
-            parts.iter().for_each(|(from, until)| sum.add(*from as u64, &whole[*from..*until]));
-            sum.hole_until(whole.len() as u64);
-            sum.crc
-        };
-        assert_eq!(sum_of(&[(0, 200_000)]), expected);
-        assert_eq!(sum_of(&[(5, 9), (150_000, 150_007)]), expected);
-        assert_eq!(sum_of(&[(0, 4096), (149_504, 150_016)]), expected);
-        assert_ne!(sum_of(&[(5, 8), (150_000, 150_007)]), expected);
-        let mut zeros = Sum::default();
-        zeros.hole_until(77_777);
-        assert_eq!(zeros.crc, checksum(SUM, &vec![0; 77_777]));
-        assert_eq!(Sum::default().crc, checksum(SUM, &[]));
-    }
 }
