@@ -2,22 +2,25 @@
 
 mod copies;
 mod posix;
+mod s3;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::hsm::{Copytool, CopytoolOptions, Done};
+use client::hsm::{Archive, Copytool, CopytoolOptions, Done};
 use mounting::{Source, connect::connect};
 use proto::hsm::ARCHIVE_MAX;
 use proto::wire::messages::HSM_AGENT_BYTES_MAX;
-use rpc::{Keys, Role};
+use rpc::{Hub, Keys, Role};
+use rt::os::process::Signals;
 use rt::wait::unless;
 
 use super::serve::host_name;
 use crate::failure::{Failure, Outcome};
 use crate::{keys, mountpoint, serving};
 use posix::Posix;
+use s3::S3;
 
 /// Most letters of a name: each has at most four bytes.
 const NAME_CHARS_MAX: usize = HSM_AGENT_BYTES_MAX / 4;
@@ -25,10 +28,12 @@ const NAME_CHARS_MAX: usize = HSM_AGENT_BYTES_MAX / 4;
 /// Copy files to an archive and back, as "lfs hsm_archive" and those who read released files ask for.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The directory of the archive, on any file system
-    #[arg(long, short = 'p', value_name = "DIRECTORY")]
+    /// The directory of the archive, on any file system, or s3://BUCKET/PREFIX
+    #[arg(long, short = 'p', value_name = "DIRECTORY|s3://BUCKET/PREFIX")]
     hsm_root: PathBuf,
-    /// Make an archive of the directory, which is empty
+    #[command(flatten)]
+    s3: s3::Options,
+    /// Make an archive of the directory or prefix, which is empty
     #[arg(long)]
     init: bool,
     /// Number of the archive; several times for several [default: all]
@@ -51,22 +56,52 @@ pub struct Arguments {
 /// Runs the command, until a signal ends it.
 pub fn run(arguments: &Arguments) -> Outcome {
     let source = source(&arguments.source)?;
-    if let Ok(Some(entry)) = mountpoint::containing(&arguments.hsm_root) {
-        let root = arguments.hsm_root.display();
-        let mount = entry.path.display();
-        return Err(Failure::new(format!(
-            "{root} is in the weft file system at {mount}; an archive has to be elsewhere"
-        )));
+    let root = &arguments.hsm_root;
+    let bucket = arguments.s3.bucket(root)?;
+    if bucket.is_none() {
+        check_directory(arguments)?;
     }
     let key = keys::resolve(arguments.key.as_deref(), &source.fsname, Role::Client)?;
     let keys = Keys { server: None, client: Some(keys::read(&key)?) };
     let signals = serving::catch_signals()?;
     let (node, rt) = serving::start_runtime()?;
     node.block_on(async {
-        let archive = Posix::open(&rt, &arguments.hsm_root, arguments.init)?;
-        let name = arguments.name.clone().unwrap_or_else(|| default_name(&arguments.hsm_root));
         let hub = serving::hub(&rt, &source.fsname, keys, None);
-        let client = connect(&hub, &source, &mounting::Options::default()).await?;
+        let serving = Serving { arguments, source: &source, hub: &hub, signals: &signals };
+        match bucket {
+            None => serving.run(Posix::open(&rt, root, arguments.init)?).await,
+            Some(bucket) => {
+                let archive = S3::new(&rt, &node, &arguments.s3, bucket)?;
+                let opening = async {
+                    match arguments.init {
+                        true => archive.init().await,
+                        false => archive.open().await,
+                    }
+                };
+                // A server may not answer for a while.
+                match unless(signals.wait(), opening).await {
+                    Some(opened) => opened?,
+                    None => return Ok(0),
+                }
+                serving.run(archive).await
+            }
+        }
+    })
+}
+
+/// What a copytool works with, wherever the archive is.
+struct Serving<'a> {
+    arguments: &'a Arguments,
+    source: &'a Source,
+    hub: &'a Hub,
+    signals: &'a Signals,
+}
+
+impl Serving<'_> {
+    async fn run(self, archive: impl Archive) -> Outcome {
+        let Serving { arguments, source, hub, signals } = self;
+        let name = arguments.name.clone().unwrap_or_else(|| default_name(&arguments.hsm_root));
+        let client = connect(hub, source, &mounting::Options::default()).await?;
         let options = CopytoolOptions {
             agent: name.clone(),
             archives: arguments.archive.clone(),
@@ -85,7 +120,22 @@ pub fn run(arguments: &Arguments) -> Outcome {
         out!("{}", counts.text());
         ended.unwrap_or(Ok(())).and(unmounted).map_err(|error| Failure::new(error.to_string()))?;
         Ok(0)
-    })
+    }
+}
+
+/// An archive in a directory: it is not in what it archives, and nothing is said about S3.
+fn check_directory(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(option) = arguments.s3.first() {
+        return Err(Failure::usage(format!("{option} is for --hsm-root s3://BUCKET/PREFIX")));
+    }
+    if let Ok(Some(entry)) = mountpoint::containing(&arguments.hsm_root) {
+        let root = arguments.hsm_root.display();
+        let mount = entry.path.display();
+        return Err(Failure::new(format!(
+            "{root} is in the weft file system at {mount}; an archive has to be elsewhere"
+        )));
+    }
+    Ok(())
 }
 
 /// What the copytool has done.
