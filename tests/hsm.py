@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Files that go to an archive and come back, through two mounts, while copytools are killed.
 
-Usage: tests/hsm.py WEFT MOUNT_A MOUNT_B SOURCE KEY WORK [FILES [KILLS]]
+The archive is a directory, or with S3_SERVER, a program (tools/install-s3.sh), a bucket of that server, which is stopped and killed, too.
+
+Usage: tests/hsm.py WEFT MOUNT_A MOUNT_B SOURCE KEY WORK [FILES [KILLS [S3_SERVER]]]
 """
 
 import atexit
@@ -16,12 +18,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import s3
+
 weft, a, b, source, key, work = sys.argv[1:7]
 files = int(sys.argv[7]) if len(sys.argv) > 7 else 60
 kills = int(sys.argv[8]) if len(sys.argv) > 8 else 3
 rng = random.Random(7)
 lfs = os.path.join(os.path.dirname(weft), "lfs")
-archive = os.path.join(work, "archive")
 
 
 def run(*words, status=0):
@@ -37,12 +40,127 @@ def until(seconds, what, test):
         time.sleep(0.05)
 
 
+class Directory:
+    """An archive in a directory."""
+
+    def __init__(self):
+        self.root = os.path.join(work, "archive")
+
+    def prepare(self):
+        # An archive that is not mounted is an empty directory: nothing may be written there.
+        os.mkdir(self.root)
+        self.refuses("there is no archive in it")
+
+    def options(self, name):
+        return ["--hsm-root", self.root], {}
+
+    def refuses(self, why, words=None, env=None):
+        """A copytool does not begin, and says why."""
+        usual, usual_env = self.options("refused")
+        env = {**os.environ, **(usual_env if env is None else env)}
+        refused = subprocess.run([weft, "copytool", *(words or usual), "--key", key, source], capture_output=True, text=True, env=env,
+                                 timeout=120)
+        assert refused.returncode == 1 and why in refused.stderr and refused.stderr.count("\n") == 1, refused
+
+    def is_made(self):
+        return os.path.exists(f"{self.root}/.weft-archive")
+
+    def copies(self, fid):
+        return [os.path.join(at, name) for at, _, found in os.walk(self.root) for name in found
+                if name.startswith(f"{fid}.") and not name.endswith(".json")]
+
+    def get(self, copy):
+        with open(copy, "rb") as file:
+            return file.read()
+
+    def put(self, copy, data):
+        with open(copy, "wb") as file:
+            file.write(data)
+
+    def delete(self, copy):
+        os.unlink(copy)
+
+    def has_no_secrets(self):
+        pass
+
+
+class Bucket(Directory):
+    """An archive in a bucket."""
+
+    def __init__(self, program):
+        self.server = s3.Server(program, work)
+        atexit.register(self.server.kill)
+        self.root = f"s3://{self.server.bucket}/some/where"
+        self.credentials = os.path.join(work, "credentials")
+        self.environment = {"AWS_ACCESS_KEY_ID": s3.ID, "AWS_SECRET_ACCESS_KEY": s3.SECRET}
+
+    def prepare(self):
+        self.server.start()
+        self.refuses("there is no such bucket")
+        self.server.ask("PUT")
+        self.refuses("there is no archive below the prefix")
+        with open(self.credentials, "w") as file:
+            file.write(f"[default]\naws_access_key_id = {s3.ID}\naws_secret_access_key = {s3.SECRET}\n")
+        os.chmod(self.credentials, 0o640)
+        words = ["--hsm-root", self.root, "--s3-endpoint", self.server.endpoint]
+        self.refuses("others can read the credentials", [*words, "--s3-credentials", self.credentials])
+        os.chmod(self.credentials, 0o600)
+        self.refuses("there are no credentials", words, {})
+        if self.server.checks:
+            self.refuses("access is denied", words, {**self.environment, "AWS_SECRET_ACCESS_KEY": "wrong"})
+            # Which versitygw takes for something that is not there.
+            self.refuses("No user exists", words, {**self.environment, "AWS_ACCESS_KEY_ID": "wrong"})
+        self.refuses("it cannot be asked", ["--hsm-root", self.root, "--s3-endpoint", "http://127.0.0.1:1"])
+        # What is somebody else's is no archive.
+        self.server.put("some/other", b"")
+        self.server.put("some/where/other", b"")
+        usual, _ = self.options("refused")
+        self.refuses("--init needs an empty one", [*usual, "--init"])
+        self.server.delete("some/where/other")
+
+    def options(self, name):
+        words = ["--hsm-root", self.root, "--s3-endpoint", self.server.endpoint]
+        # Either way.
+        if name == "two":
+            return [*words, "--s3-credentials", self.credentials], {}
+        return words, self.environment
+
+    def is_made(self):
+        return any(key.endswith("/.weft-archive") for key in self.server.keys())
+
+    def copies(self, fid):
+        return [key for key in self.server.keys() if f"/{fid}." in key and not key.endswith(".json")]
+
+    def get(self, copy):
+        return self.server.get(copy)
+
+    def put(self, copy, data):
+        self.server.put(copy, data)
+
+    def delete(self, copy):
+        self.server.delete(copy)
+
+    def has_no_secrets(self):
+        for name in os.listdir(work):
+            if name.endswith(".log"):
+                with open(os.path.join(work, name), "rb") as file:
+                    text = file.read()
+                assert s3.SECRET.encode() not in text and b"Signature" not in text, name
+
+
+archive = Bucket(sys.argv[9]) if len(sys.argv) > 9 else Directory()
+
+
 class Copytool:
     def __init__(self, name, *words):
         self.log = open(os.path.join(work, f"{name}.log"), "a")
+        options, env = archive.options(name)
+        # Another root replaces the usual one.
+        if "--hsm-root" in words:
+            options = []
         self.process = subprocess.Popen(
-            [weft, "copytool", "--hsm-root", archive, "--archive", "1", "--name", name, "--key", key, source, *words],
-            stdout=self.log, stderr=self.log)
+            [weft, "copytool", *options, "--archive", "1", "--name", name, "--key", key, source, *words],
+            stdout=self.log, stderr=self.log, env={**os.environ, **env})
         # Whatever becomes of the test.
         atexit.register(self.kill)
 
@@ -176,8 +294,112 @@ action = "release"
     assert sorted(run(lfs, "find", f"{a}/{top}", "-name", "q*", "--layout", "released").split()) == paths
 
 
+def refuses_to_read(path):
+    try:
+        digest(path)
+    except OSError as error:
+        assert error.errno == 5, error
+        return
+    raise AssertionError("a damaged copy was restored")
+
+
+def damages(top):
+    """A damaged copy is not taken for the data."""
+    data = random.Random(5).randbytes(1 << 20)
+    path = released(f"{top}/victim", data)
+    fid = run(lfs, "path2fid", path).strip().strip("[]")
+    [copy] = archive.copies(fid)
+    for name, damaged in [
+        (copy, data[:500_000] + bytes([data[500_000] ^ 1]) + data[500_001:]),
+        (copy, data[:-1]),
+        (copy, data + b"\0"),
+        (f"{copy}.json", b"{}"),
+        (f"{copy}.json", None),
+    ]:
+        whole = archive.get(name)
+        if damaged is None:
+            archive.delete(name)
+        else:
+            archive.put(name, damaged)
+        refuses_to_read(path)
+        assert flags(path) == 0xd
+        archive.put(name, whole)
+    with open(path, "rb") as file:
+        assert file.read() == data
+
+
+def outages(top):
+    """What a bucket has that a directory has not: parts, and a server that stops and ends in the middle."""
+    server = archive.server
+    data = random.Random(6).randbytes(30 << 20)
+    path = f"{a}/{top}/parts"
+    with open(path, "wb") as file:
+        file.write(data)
+
+    def interrupted(pause, asked, seconds, over):
+        end = ThreadPoolExecutor(1).submit(asked)
+        time.sleep(pause)
+        server.signal(signal.SIGSTOP)
+        time.sleep(1)
+        server.signal(signal.SIGCONT)
+        if server.checks:
+            server.kill()
+            time.sleep(2)
+            server.start()
+        until(seconds, "over", over)
+        return end.result(seconds)
+
+    for pause in [0.0, 0.3, 0.6]:
+        with open(path, "ab") as file:
+            file.write(b"more")
+        data += b"more"
+        interrupted(pause, lambda: run(lfs, "hsm_archive", path), 120, lambda: flags(path) & 0xb == 0x9)
+        run(lfs, "hsm_release", path)
+        got = interrupted(pause, lambda: digest(f"{b}/{top}/parts"), 120, lambda: True)
+        assert got == hashlib.sha256(data).hexdigest()
+    # Holes are not sent, and come back as holes.
+    path = f"{a}/{top}/huge"
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+        file.seek(700 << 30)
+        file.write(data[:1 << 20])
+    begin = time.monotonic()
+    run(lfs, "hsm_archive", path)
+    until(60, "archived", lambda: flags(path) & 0xb == 0x9)
+    fid = run(lfs, "path2fid", path).strip().strip("[]")
+    [copy] = archive.copies(fid)
+    assert len(archive.get(copy)) < 2 << 20, "holes are sent"
+    run(lfs, "hsm_release", path)
+    with open(f"{b}/{top}/huge", "rb") as file:
+        file.seek(700 << 30)
+        assert file.read(1 << 20) == data[:1 << 20]
+        assert os.lseek(file.fileno(), 0, os.SEEK_DATA) >= 699 << 30
+    print(f"1 TiB with 1 MiB of data went and came back in {time.monotonic() - begin:.1f} s")
+    os.unlink(path)
+    run(lfs, "hsm_remove", f"{a}/{top}/parts")
+    fid = run(lfs, "path2fid", f"{a}/{top}/parts").strip().strip("[]")
+    until(60, "removed", lambda: not any(fid in key for key in server.keys() if key.endswith(".json")))
+
+
+def over_tls(path, expected):
+    """The server is asked by https, and has to be whom it says it is."""
+    server = archive.server
+    run(lfs, "hsm_release", path)
+    server.kill()
+    authority = server.secure()
+    server.start()
+    words = ["--hsm-root", archive.root, "--s3-endpoint", server.endpoint.replace("http:", "https:")]
+    archive.refuses("invalid peer certificate", words)
+    tool = Copytool("secure", *words, "--s3-ca", authority)
+    assert digest(path) == expected
+    tool.end()
+    server.kill()
+    server.certificate = []
+    server.start()
+
+
 def main():
-    top = "hsm"
+    top = "hsm-s3" if isinstance(archive, Bucket) else "hsm"
     os.mkdir(f"{a}/{top}")
     names = [f"{top}/f{n}" for n in range(files)]
     expected = {}
@@ -190,12 +412,9 @@ def main():
     assert run(lfs, "hsm_state", one) == f"{one}: (0x00000000)\n"
     refused = subprocess.run([lfs, "hsm_release", one], capture_output=True, text=True)
     assert refused.returncode == 1 and "no archive has a copy" in refused.stderr, refused
-    # An archive that is not mounted is an empty directory: nothing may be written there.
-    os.mkdir(archive)
-    refused = subprocess.run([weft, "copytool", "--hsm-root", archive, "--key", key, source], capture_output=True, text=True)
-    assert refused.returncode == 1 and "there is no archive in it" in refused.stderr, refused
+    archive.prepare()
     tools = [Copytool("one", "--init")]
-    until(30, "the archive is made", lambda: os.path.exists(f"{archive}/.weft-archive"))
+    until(30, "the archive is made", archive.is_made)
     tools.append(Copytool("two"))
     run(lfs, "hsm_archive", one)
     until(60, "archived", lambda: flags(one) == 0x9)
@@ -247,32 +466,17 @@ def main():
             with open(f"{b}/{name}", "ab") as file:
                 file.write(b"more")
             expected[name] = digest(f"{a}/{name}")
-    # A damaged copy is not taken for the data.
+    damages(top)
+    if isinstance(archive, Bucket):
+        outages(top)
     victim = f"{a}/{names[4]}"
     run(lfs, "hsm_archive", victim)
     until(60, "archived", lambda: flags(victim) == 0x9)
-    run(lfs, "hsm_release", victim)
-    fid = run(lfs, "path2fid", victim).strip().strip("[]")
-    copies = [os.path.join(at, name) for at, _, found in os.walk(archive) for name in found
-              if name.startswith(f"{fid}.") and not name.endswith(".json")]
-    whole = max(copies, key=os.path.getmtime)
-    with open(whole, "r+b") as file:
-        file.seek(500_000)
-        byte = file.read(1)
-        file.seek(500_000)
-        file.write(bytes([byte[0] ^ 1]))
-    try:
-        digest(victim)
-        raise AssertionError("a damaged copy was restored")
-    except OSError as error:
-        assert error.errno == 5, error
-    with open(whole, "r+b") as file:
-        file.seek(500_000)
-        file.write(byte)
-    assert digest(victim) == expected[names[4]]
     # Whoever waits can be killed, and an action can be canceled.
     for tool in tools:
         tool.end()
+    if isinstance(archive, Bucket) and archive.server.checks:
+        over_tls(victim, expected[names[4]])
     run(lfs, "hsm_archive", f"{a}/{names[0]}")
     assert run(lfs, "hsm_action", f"{a}/{names[0]}").endswith("ARCHIVE waiting\n")
     run(lfs, "hsm_cancel", f"{a}/{names[0]}")
@@ -288,6 +492,7 @@ def main():
     until(60, "removed", lambda: flags(victim) == 0)
     assert digest(victim) == expected[names[4]]
     last.end()
+    archive.has_no_secrets()
     print(f"{files} files went and came back twice, {4 * kills} kills of copytools")
 
 

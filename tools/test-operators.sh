@@ -219,6 +219,16 @@ t_hsm() {
   [ "$(lctl get_param -n "mdt.*.hsm.running")" = 0 ]
 }
 
+# The same with a bucket of S3 for an archive.
+t_hsm_s3() {
+  local server
+  server=$("$top/tools/install-s3.sh")
+  mkdir "$work/hsm-s3"
+  TMPDIR=$work in_two python3 "$top/tests/hsm.py" "$WEFT" "$two_a" "$two_b" "127.0.0.1:7001@tcp:/$two_fsname" \
+    "/etc/weft/$two_fsname.client.key" "$work/hsm-s3" "${HSM_FILES:-24}" "${HSM_KILLS:-2}" "$server"
+  [ "$(lctl get_param -n "mdt.*.hsm.running")" = 0 ]
+}
+
 # The MDS and an OSS are killed while files are moved: all of them are moved in the end, and nothing fails.
 t_policy_killed() {
   local dir=$two_a/policy-killed n pid
@@ -1777,7 +1787,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools policy policy_killed hsm du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue
