@@ -173,6 +173,9 @@ fn a_full_queue_makes_senders_wait() {
             for _ in 0..100 {
                 server.receiver.recv().await.expect("it is open");
             }
+            for _ in sent..100 {
+                count.recv().await.expect("all are sent in the end");
+            }
         });
     }
 }
