@@ -6,7 +6,7 @@
 set -eu
 
 # Commands that have to be there, and the packages that bring them.
-up="cc:gcc ld:binutils fusermount3:fuse3"
+up="cc:gcc ld:binutils make:make fusermount3:fuse3"
 test="bc:bc setfacl:acl etcd:etcd-server fio:fio fuse2fs:fuse2fs git:git ip:iproute2 mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs nft:nftables openssl:openssl python3:python3 sqlite3:sqlite3 unshare:util-linux"
 
 suites="stress-ng:stress-ng psql:postgresql go:golang-go ganesha.nfsd:nfs-ganesha-vfs nfs-cat:libnfs-utils"

@@ -190,14 +190,14 @@ impl Rt {
         if let Driver::Os(node) = &self.driver
             && node.may_release()
         {
-            node.offload(os::process::release_memory).await;
+            node.offload(os::heap::release).await;
         }
     }
 
     /// Gives memory that was freed back to the machine. The allocator keeps it otherwise.
     pub async fn release_memory(&self) {
         if let Driver::Os(node) = &self.driver {
-            node.offload(os::process::release_memory).await;
+            node.offload(os::heap::release).await;
         }
     }
 

@@ -1,18 +1,42 @@
 //! The allocator of the program, which counts what it gave: the one number that is true whoever took the memory. There is one
 //! allocator in a process, so this is one of the few things that are global.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use tikv_jemallocator::Jemalloc;
 
 /// Counters, so that threads do not all write to one.
 const SHARDS: usize = 16;
 /// A counter is added to the sum when it is so far away from zero, in bytes: the most that the sum lacks is this for each counter.
 const FOLD_BYTES: i64 = 64 << 10;
 
-/// The system's allocator, counted.
+/// jemalloc, counted. The allocator of the C library takes a tenth of a server's time, and has the kernel change its mapping for nearly every page
+/// that a heap grows by (`bench/results/2026-11-28-allocator.txt`).
 #[derive(Debug)]
 pub struct Heap;
+
+/// jemalloc's settings: what is freed goes back to the machine after a second, for the process may be in a small memory group. It has to be
+/// called so.
+#[allow(unsafe_code)]
+// SAFETY: jemalloc reads the pointer to a text with a zero at its end, and nothing else is called so.
+#[unsafe(export_name = "_rjem_malloc_conf")]
+static SETTINGS: Option<&'static std::ffi::c_char> = Some({
+    const TEXT: &std::ffi::CStr = c"dirty_decay_ms:1000,muzzy_decay_ms:0";
+    // SAFETY: it points to the first byte of a text that is never changed.
+    unsafe { &*TEXT.as_ptr() }
+});
+
+/// Gives memory that was freed back to the machine, if this is the allocator. Takes some milliseconds for each GiB.
+#[allow(unsafe_code)]
+pub(crate) fn release() {
+    // What jemalloc calls all arenas (MALLCTL_ARENAS_ALL).
+    const PURGE_ALL: &std::ffi::CStr = c"arena.4096.purge";
+    let nothing = std::ptr::null_mut();
+    // SAFETY: the name ends with a zero, and nothing is read or written. An error means that nothing was given back.
+    unsafe { tikv_jemalloc_sys::mallctl(PURGE_ALL.as_ptr(), nothing, nothing.cast(), nothing, 0) };
+}
 
 #[repr(align(128))]
 struct Shard(AtomicI64);
@@ -61,13 +85,13 @@ fn bytes(size: usize) -> i64 {
     size as i64
 }
 
-// SAFETY: every call goes to the system's allocator as it came, whose contract is the same; counting touches only atomics and a
+// SAFETY: every call goes to jemalloc as it came, whose contract is the same; counting touches only atomics and a
 // thread's own cell, and allocates nothing.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of this function, which is the system's.
-        let memory = unsafe { System.alloc(layout) };
+        // SAFETY: the caller keeps the contract of this function, which is jemalloc's.
+        let memory = unsafe { Jemalloc.alloc(layout) };
         if !memory.is_null() {
             count(bytes(layout.size()));
         }
@@ -76,7 +100,7 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        let memory = unsafe { System.alloc_zeroed(layout) };
+        let memory = unsafe { Jemalloc.alloc_zeroed(layout) };
         if !memory.is_null() {
             count(bytes(layout.size()));
         }
@@ -85,13 +109,13 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // SAFETY: as above.
-        unsafe { System.dealloc(memory, layout) };
+        unsafe { Jemalloc.dealloc(memory, layout) };
         count(-bytes(layout.size()));
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above.
-        let moved = unsafe { System.realloc(memory, layout, size) };
+        let moved = unsafe { Jemalloc.realloc(memory, layout, size) };
         if !moved.is_null() {
             count(bytes(size) - bytes(layout.size()));
         }
@@ -103,7 +127,7 @@ unsafe impl GlobalAlloc for Heap {
 mod tests {
     use super::*;
 
-    /// Called by hand: the tests have the system's allocator.
+    /// Called by hand: the tests have the allocator of the C library.
     #[test]
     #[allow(unsafe_code)]
     fn what_was_given_and_not_taken_back_is_counted() {
@@ -121,7 +145,22 @@ mod tests {
             Heap.dealloc(two, layout);
             Heap.dealloc(one, twice);
         }
+        release();
         assert_eq!(held().0, before);
         assert!(held().1 >= before + 3 * BYTES as u64);
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn what_is_freed_goes_back_soon() {
+        let mut value = 0isize;
+        let mut len = size_of::<isize>();
+        let name = c"opt.dirty_decay_ms";
+        // SAFETY: the name ends with a zero, and the value has room for what jemalloc says of it.
+        let status = unsafe {
+            let (value, len) = ((&raw mut value).cast(), &raw mut len);
+            tikv_jemalloc_sys::mallctl(name.as_ptr(), value, len, std::ptr::null_mut(), 0)
+        };
+        assert_eq!((status, value), (0, 1000), "jemalloc has found its settings");
     }
 }

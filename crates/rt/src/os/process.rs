@@ -15,16 +15,6 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::Node;
 use crate::sync::Notify;
 
-/// Gives memory that was freed back to the machine, where the C library can. Takes some milliseconds for each GiB.
-#[allow(unsafe_code)]
-pub(crate) fn release_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it touches nothing but memory that the allocator itself has free, and takes the allocator's locks.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 /// Ends the process as a write to a pipe that nobody reads any more ends other tools: `lctl get_param | head`. Rust's runtime has such
 /// writes fail instead.
 #[allow(unsafe_code)]
