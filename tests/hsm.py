@@ -324,6 +324,22 @@ def damages(top):
         refuses_to_read(path)
         assert flags(path) == 0xd
         archive.put(name, whole)
+    # Nor is a whole copy of another file.
+    path_of_other = released(f"{top}/other-victim", data[::-1])
+    fid = run(lfs, "path2fid", path_of_other).strip().strip("[]")
+    [other] = archive.copies(fid)
+
+    def swap():
+        for end in ["", ".json"]:
+            one, two = archive.get(f"{copy}{end}"), archive.get(f"{other}{end}")
+            archive.put(f"{copy}{end}", two)
+            archive.put(f"{other}{end}", one)
+
+    swap()
+    refuses_to_read(path)
+    refuses_to_read(path_of_other)
+    swap()
+    assert digest(path_of_other) == hashlib.sha256(data[::-1]).hexdigest()
     with open(path, "rb") as file:
         assert file.read() == data
 

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Request};
@@ -95,7 +95,7 @@ pub struct Question<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// What is sent.
     pub body: Bytes,
-    /// A longer answer is an error.
+    /// A longer answer is an error, of the kind `FileTooLarge`.
     pub bytes_max: usize,
 }
 
@@ -115,7 +115,7 @@ impl Answer {
         Answer { status, body, headers: HeaderMap::new() }
     }
 
-    /// The value of a header, if it is there once and is a text.
+    /// The first value of a header, if it is a text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -169,13 +169,19 @@ impl Client {
         let mut request = Request::builder().method(method).uri(target).header(HOST, self.authority());
         for (name, value) in headers {
             let mut value = HeaderValue::from_str(value).map_err(io::Error::other)?;
-            value.set_sensitive(*name == AUTHORIZATION.as_str());
+            // Some are, and no log needs any.
+            value.set_sensitive(true);
             request = request.header(*name, value);
         }
         let request = request.body(Full::new(body)).map_err(io::Error::other)?;
         let answer = sender.send_request(request).await.map_err(io::Error::other)?;
         let (head, body) = answer.into_parts();
-        let body = Limited::new(body, bytes_max).collect().await.map_err(io::Error::other)?;
+        let body = Limited::new(body, bytes_max).collect().await.map_err(|error| {
+            match error.is::<LengthLimitError>() {
+                true => io::Error::new(io::ErrorKind::FileTooLarge, error),
+                false => io::Error::other(error),
+            }
+        })?;
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(sender);

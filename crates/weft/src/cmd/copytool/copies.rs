@@ -22,15 +22,19 @@ pub fn name_of(of: &Copy<'_>) -> String {
     let (archive, oid_of) = (of.archive, |shift: u32| oid >> shift & 0xffff);
     let part = |shift: u32| seq >> shift & 0xffff;
     format!(
-        "{archive}/{:04x}/{:04x}/{:04x}/{:04x}/{:04x}/{:04x}/{seq:#x}:{oid:#x}:{ver:#x}.{:016x}",
+        "{archive}/{:04x}/{:04x}/{:04x}/{:04x}/{:04x}/{:04x}/{seq:#x}:{oid:#x}:{ver:#x}.{}",
         oid_of(0),
         oid_of(16),
         part(0),
         part(16),
         part(32),
         part(48),
-        of.copy
+        own_name(of)
     )
+}
+
+fn own_name(of: &Copy<'_>) -> String {
+    format!("{:016x}", of.copy)
 }
 
 /// What is said beside a copy.
@@ -38,6 +42,9 @@ pub fn name_of(of: &Copy<'_>) -> String {
 pub struct About {
     /// The file.
     pub fid: String,
+    /// The copy's own name; the first archives have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    copy: Option<String>,
     /// A path of it.
     pub path: String,
     /// Its bytes, those of holes too.
@@ -59,7 +66,13 @@ impl About {
         let (attr, path) = of.about.ok_or(Error::Refused(Code::Invalid))?;
         let Attr { size, uid, gid, mode, mtime, .. } = *attr;
         let (fid, path, crc64) = (of.fid.to_string(), path.to_owned(), String::new());
-        Ok(About { fid, path, size, crc64, uid, gid, mode, mtime: mtime.secs, ranges: None })
+        let copy = Some(own_name(of));
+        Ok(About { fid, copy, path, size, crc64, uid, gid, mode, mtime: mtime.secs, ranges: None })
+    }
+
+    /// Whether it is about this copy, and about no other one of the same size.
+    pub fn is_of(&self, of: &Copy<'_>) -> bool {
+        self.fid == of.fid.to_string() && self.copy.as_ref().is_none_or(|copy| *copy == own_name(of))
     }
 
     /// The text that is kept.
@@ -142,6 +155,16 @@ mod tests {
         let fid = Fid { seq: 0x2_0000_0400, oid: 0x1_0002, ver: 0 };
         let name = name_of(&Copy { fid, archive: 1, copy: 0xab, about: None });
         assert_eq!(name, "1/0002/0001/0400/0000/0002/0000/0x200000400:0x10002:0x0.00000000000000ab");
+    }
+
+    #[test]
+    fn a_description_is_about_one_copy() {
+        let fid = Fid { seq: 1, oid: 2, ver: 0 };
+        let of = |fid, copy| Copy { fid, archive: 1, copy, about: None };
+        let text = r#"{"fid":"[0x1:0x2:0x0]","copy":"00000000000000ab","path":"/a","size":7,"crc64":"0","uid":0,"gid":0,"mode":420,"mtime":0}"#;
+        let about: About = serde_json::from_str(text).expect("it is one");
+        assert!(about.is_of(&of(fid, 0xab)) && !about.is_of(&of(fid, 0xac)));
+        assert!(!about.is_of(&of(Fid { oid: 3, ..fid }, 0xab)));
     }
 
     #[test]

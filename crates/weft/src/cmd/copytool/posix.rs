@@ -136,6 +136,10 @@ impl Archive for Posix {
             Ok((File::open(&read)?, about))
         });
         let (file, about) = opened.await.map_err(|error: io::Error| failed(&path, &error))?;
+        if !about.is_of(&of) {
+            err!("{}: what is said beside the copy is about another one", named(&path));
+            return Err(Error::Refused(Code::Corrupt));
+        }
         let (size, expected) = (about.size, about.crc64);
         Ok(Reading { rt, path, file: Arc::new(file), size, expected, at: 0, sum: Sum::default() })
     }

@@ -165,7 +165,14 @@ impl Client {
         let question = Question { method: ask.method, target: &target, headers: &headers, body, bytes_max };
         match self.http.ask(question).await {
             Ok(answer) => self.judge(ask, answer),
-            Err(error) => Tried::Again(format!("it cannot be asked: {}", describe(&error))),
+            Err(error) if ask.method == "GET" && error.kind() == std::io::ErrorKind::FileTooLarge => {
+                Tried::Refused(
+                    self.failed(Kind::Corrupt, &format!("{} is longer than it was", named(ask.key))),
+                )
+            }
+            Err(error) => {
+                Tried::Again(format!("it cannot be asked (check --s3-endpoint): {}", describe(&error)))
+            }
         }
     }
 
@@ -218,7 +225,9 @@ impl Client {
             }
             (401 | 403, _) | (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch") => refused(
                 Kind::Failed,
-                &format!("access is denied; check the credentials, and what they may do: it answers {text}"),
+                &format!(
+                    "access is denied; check the credentials and what they may do, and start the copytool again if they are new: it answers {text}"
+                ),
             ),
             _ => refused(Kind::Failed, &format!("it answers {text}")),
         }
@@ -246,47 +255,21 @@ fn describe(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-    use std::path::Path;
-
-    use rt::os::Node;
-
-    use super::super::bucket::Options;
+    use super::super::fake::Fake;
     use super::*;
 
-    /// Asks for `a/b` at a server that gives each connection the next of `answers` and closes it. Gives what came of it, and how often it
-    /// was asked.
+    /// Asks for `p/a:b` at a server that has these answers. Gives what came of it, and how often it was asked.
     fn ask(method: &'static str, answers: &[&'static str]) -> (Result<Vec<u8>, Problem>, usize) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let port = listener.local_addr().expect("it has an address").port();
-        let answers = answers.to_vec();
-        let serving = std::thread::spawn(move || {
-            for answer in &answers {
-                let (mut stream, _) = listener.accept().expect("somebody connects");
-                let mut question = [0; 4096];
-                let count = stream.read(&mut question).expect("a question");
-                let question = String::from_utf8_lossy(&question[..count]).to_lowercase();
-                assert!(question.contains("/lab/p/a%3ab http/1.1\r\n"), "{question}");
-                assert!(
-                    question.contains("signedheaders=host;x-amz-content-sha256;x-amz-date"),
-                    "{question}"
-                );
-                assert!(!question.contains("hush"), "{question}");
-                stream.write_all(answer.as_bytes()).expect("it listens");
-            }
-            answers.len()
-        });
-        let node = Node::start(2).expect("a node");
-        let options = Options::at(&format!("http://127.0.0.1:{port}"));
-        let bucket = options.bucket(Path::new("s3://lab")).expect("it is good").expect("it is a bucket");
-        let http = options.client(&node, &bucket).expect("no TLS is needed");
-        let credentials = Credentials::new("ID", "hush", None).expect("they are credentials");
-        let client = Client::new(&Rt::os(node.clone()), http, bucket, credentials);
+        let fake = Fake::new(answers);
         let asked = Ask { bytes_max: 10, ..Ask::new(method, "p/a:b") };
-        let result = node.block_on(client.ask(&asked)).map(|answer| answer.body.to_vec());
-        node.stop(Duration::from_secs(1));
-        (result, serving.join().expect("it was asked as often as it has answers"))
+        let result = fake.block_on(fake.client.ask(&asked)).map(|answer| answer.body.to_vec());
+        let questions = fake.end();
+        for question in &questions {
+            assert!(question.contains("/lab/p/a%3ab http/1.1\r\n"), "{question}");
+            assert!(question.contains("signedheaders=host;x-amz-content-sha256;x-amz-date"), "{question}");
+            assert!(!question.contains("hush"), "{question}");
+        }
+        (result, questions.len())
     }
 
     const GOOD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndata";

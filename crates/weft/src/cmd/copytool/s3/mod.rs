@@ -6,6 +6,8 @@ mod answers;
 mod bucket;
 mod client;
 mod credentials;
+#[cfg(test)]
+mod fake;
 mod ranges;
 mod read;
 mod sign;

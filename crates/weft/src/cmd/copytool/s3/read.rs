@@ -38,13 +38,13 @@ impl Download {
     /// Opens a copy.
     pub async fn open(client: &Arc<Client>, of: &Copy<'_>) -> Result<Download, Error> {
         let key = key_of(client.bucket(), &name_of(of));
-        match Download::of(client, key.clone()).await {
+        match Download::of(client, key.clone(), of).await {
             Ok(download) => Ok(download),
             Err(problem) => Err(failed(&key, &problem)),
         }
     }
 
-    async fn of(client: &Arc<Client>, key: String) -> Result<Download, Problem> {
+    async fn of(client: &Arc<Client>, key: String, of: &Copy<'_>) -> Result<Download, Problem> {
         let about_key = format!("{key}{ABOUT_SUFFIX}");
         let ask = Ask { bytes_max: ABOUT_BYTES_MAX, ..Ask::new("GET", &about_key) };
         let answer = client.ask(&ask).await?;
@@ -55,6 +55,9 @@ impl Download {
                 Some((about, ranges))
             })
             .ok_or_else(|| client.failed(Kind::Corrupt, "the description of the copy is damaged"))?;
+        if !about.is_of(of) {
+            return Err(client.failed(Kind::Corrupt, "the description of the copy is about another one"));
+        }
         Ok(Download {
             client: client.clone(),
             key,

@@ -58,11 +58,14 @@ fn part_bytes(size: u64) -> u64 {
 impl Upload {
     /// One that has not sent anything.
     pub fn new(client: &Arc<Client>, of: &Copy<'_>) -> Result<Upload, Error> {
-        let about = About::new(of)?;
+        Ok(Upload::with(client, key_of(client.bucket(), &name_of(of)), About::new(of)?))
+    }
+
+    fn with(client: &Arc<Client>, key: String, about: About) -> Upload {
         let part_bytes = part_bytes(about.size) as usize;
-        Ok(Upload {
+        Upload {
             client: client.clone(),
-            key: key_of(client.bucket(), &name_of(of)),
+            key,
             // Memory that is not written is not there.
             part: Vec::with_capacity(part_bytes.min(about.size as usize)),
             about,
@@ -70,7 +73,7 @@ impl Upload {
             ranges: Ranges::default(),
             part_bytes,
             begun: None,
-        })
+        }
     }
 
     async fn add(&mut self, mut bytes: &[u8]) -> Result<(), Problem> {
@@ -120,8 +123,9 @@ impl Upload {
             }
         }
         let key = format!("{}{ABOUT_SUFFIX}", self.key);
-        let body = Bytes::from(self.about.text());
-        self.client.ask(&Ask { body, ..Ask::new("PUT", &key) }).await.map(|_| ())
+        let about = Bytes::from(self.about.text());
+        self.client.ask(&Ask { body: about.clone(), ..Ask::new("PUT", &key) }).await?;
+        self.look(&key, &about).await
     }
 
     /// Has the server put the parts together.
@@ -131,19 +135,35 @@ impl Upload {
         let query = [("uploadId", begun.id.as_str())];
         let ask = Ask { query: &query, body, patience: COMPLETE_WAIT, ..Ask::new("POST", &self.key) };
         match self.client.ask(&ask).await {
-            // An answer that was lost: the upload is no more, and the object is there.
-            Err(Problem { kind: Kind::NotFound, why }) => {
-                let head = self.client.ask(&Ask::new("HEAD", &self.key)).await?;
-                let len = head.header("content-length").and_then(|len| len.parse().ok());
-                if len != Some(self.ranges.len()) {
-                    return Err(Problem { kind: Kind::Failed, why });
-                }
-            }
+            // The upload is no more after an answer that was lost, too.
+            Ok(_) | Err(Problem { kind: Kind::NotFound, .. }) => {}
             Err(problem) => return Err(problem),
-            Ok(_) => {}
         }
         self.begun = None;
         Ok(())
+    }
+
+    /// Looks whether what the server says it has taken is there: what is between may say so of anything.
+    async fn look(&self, about_key: &str, about: &Bytes) -> Result<(), Problem> {
+        let head = self.client.ask(&Ask::new("HEAD", &self.key)).await;
+        let is_whole = match &head {
+            Ok(head) => head.header("content-length") == Some(self.ranges.len().to_string().as_str()),
+            Err(problem) if problem.kind == Kind::NotFound => false,
+            Err(problem) => return Err(problem.clone()),
+        };
+        let ask = Ask { bytes_max: about.len(), ..Ask::new("GET", about_key) };
+        let is_described = match self.client.ask(&ask).await {
+            Ok(found) => found.body == about,
+            Err(problem) if matches!(problem.kind, Kind::NotFound | Kind::Corrupt) => false,
+            Err(problem) => return Err(problem),
+        };
+        match is_whole && is_described {
+            true => Ok(()),
+            false => Err(self.client.failed(
+                Kind::Failed,
+                "what it said it had taken is not there; check the server, and what is on the way to it",
+            )),
+        }
     }
 }
 
@@ -192,7 +212,64 @@ impl Drop for Upload {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fake::Fake;
     use super::*;
+
+    const SIZE: u64 = PART_BYTES_MIN + 1;
+    const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    const BEGUN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 34\r\n\r\n<A><UploadId>first</UploadId></A>\n";
+    const PART: &str = "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 0\r\n\r\n";
+    const NO_UPLOAD: &str =
+        "HTTP/1.1 404 None\r\nContent-Length: 40\r\n\r\n<Error><Code>NoSuchUpload</Code></Error>";
+    const NONE: &str = "HTTP/1.1 404 None\r\nContent-Length: 37\r\n\r\n<Error><Code>NoSuchKey</Code></Error>";
+    const WHOLE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 8388609\r\n\r\n";
+    const SHORT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 8388608\r\n\r\n";
+
+    fn about() -> About {
+        let text = format!(
+            r#"{{"fid":"a","path":"a","size":{SIZE},"crc64":"","uid":0,"gid":0,"mode":420,"mtime":0}}"#
+        );
+        serde_json::from_str(&text).expect("it is one")
+    }
+
+    /// Makes a copy of one byte more than a part has, at a server that has these answers. Gives whether it was made, and the methods
+    /// that were asked.
+    fn copy(answers: &[&str]) -> (bool, String) {
+        let fake = Fake::new(answers);
+        let result = fake.block_on(async {
+            let mut upload = Upload::with(&fake.client, "a".into(), about());
+            upload.write(0, Bytes::from(vec![1; SIZE as usize])).await?;
+            upload.finish(SIZE).await
+        });
+        assert!(matches!(result, Ok(()) | Err(Error::Refused(proto::Code::Io))), "{result:?}");
+        let methods: Vec<String> =
+            fake.end().iter().filter_map(|question| question.split(' ').next()).map(str::to_owned).collect();
+        (result.is_ok(), methods.join(" "))
+    }
+
+    #[test]
+    fn a_copy_is_made_only_if_it_is_there() {
+        let mut sum = Sum::default();
+        sum.add(0, &vec![1; SIZE as usize]);
+        let mut written = about();
+        (written.crc64, written.ranges) = (sum.text(), Some(vec![(0, SIZE)]));
+        let written = String::from_utf8(written.text()).expect("it is a text");
+        let told = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{written}", written.len());
+        let asked = "post put put post put head get";
+        for (completed, head, said, is_made) in [
+            (OK, WHOLE, told.as_str(), true),
+            // The answer to an end was lost.
+            (NO_UPLOAD, WHOLE, &told, true),
+            (OK, SHORT, &told, false),
+            (OK, NONE, &told, false),
+            (NO_UPLOAD, NONE, &told, false),
+            (OK, WHOLE, NONE, false),
+            (OK, WHOLE, OK, false),
+        ] {
+            let answers = [BEGUN, PART, PART, completed, OK, head, said];
+            assert_eq!(copy(&answers), (is_made, asked.to_owned()), "{completed} {head} {said}");
+        }
+    }
 
     #[test]
     fn parts_are_neither_too_many_nor_too_small() {
