@@ -37,6 +37,10 @@ for pair in $wanted; do
   fi
 done
 [ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"
+case "$*" in
+  # The tests' server of S3 lies in an environment of its own.
+  test*) python3 -c 'import ensurepip' 2>/dev/null || packages="$packages python3-venv" ;;
+esac
 [ "$*" = foreign ] || headers=
 for pair in $headers; do
   [ -e "/usr/include/${pair%%:*}" ] || packages="$packages ${pair#*:}"
