@@ -12,8 +12,8 @@ const SHARDS: usize = 16;
 /// A counter is added to the sum when it is so far away from zero, in bytes: the most that the sum lacks is this for each counter.
 const FOLD_BYTES: i64 = 64 << 10;
 
-/// jemalloc, counted. The allocator of the C library takes a tenth of a server's time, and has the kernel change its mapping for nearly every page
-/// that a heap grows by (`bench/results/2026-11-28-allocator.txt`).
+/// jemalloc, counted: what metadata does takes less of a processor with it than with the allocator of the C library, and a process in a
+/// small memory group holds less (`bench/results/2026-11-28-allocator.txt`).
 #[derive(Debug)]
 pub struct Heap;
 

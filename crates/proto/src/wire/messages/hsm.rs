@@ -65,7 +65,7 @@ wire_struct! {
         pub clear: u32,
         /// The archive.
         pub archive: u32,
-        /// Of the action.
+        /// Not read; 0.
         pub cookie: u64,
         /// Names the copy. No two copies have the same name, so that nobody writes over what counts.
         pub copy: u64,
