@@ -37,7 +37,7 @@ pub struct Options {
     /// The region of the bucket [default: us-east-1]
     #[arg(long, value_name = "NAME")]
     s3_region: Option<String>,
-    /// File with the credentials, in its section [default], which nobody else can read
+    /// File with the credentials, in its section "default", which nobody else can read
     /// [default: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment]
     #[arg(long, value_name = "FILE")]
     pub s3_credentials: Option<PathBuf>,
