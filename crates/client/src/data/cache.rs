@@ -67,11 +67,26 @@ pub(crate) struct Stored {
     pub(crate) job: Option<Job>,
 }
 
+/// A chunk that was sent.
+#[derive(Default)]
+pub(crate) struct Answered {
+    /// Its bytes by their offset in the object: disjoint, in order.
+    pub(crate) slices: Vec<(u64, Bytes)>,
+    /// They are most of their buffers.
+    pub(crate) is_lean: bool,
+    /// What goes back to the bounds of dirty data.
+    pub(crate) charge: u64,
+    /// What to send next of the same chunk.
+    pub(crate) next: Option<Job>,
+}
+
 /// What goes back to the bounds of dirty data: targets, and bytes of each.
 pub(crate) type Refund = SmallVec<[(DataTarget, u64); 4]>;
 
 struct Sending {
     slices: Vec<(u64, Bytes)>,
+    /// They are most of their buffers.
+    is_lean: bool,
     bytes: u64,
     charge: u64,
     first_write: u64,
@@ -207,6 +222,7 @@ impl Cache {
         let version = chunk.filling.take()?;
         let (bytes, charge) = (version.bytes, version.charge);
         let (first_write, time, owner) = (version.first_write, version.time, version.owner);
+        let is_lean = version.is_lean();
         let slices = version.freeze();
         let mut writes: Vec<(u64, Vec<Bytes>)> = Vec::new();
         let mut end = None;
@@ -217,7 +233,7 @@ impl Cache {
             }
             end = Some(offset + slice.len() as u64);
         }
-        chunk.sending = Some(Sending { slices, bytes, charge, first_write, time, lost: false });
+        chunk.sending = Some(Sending { slices, is_lean, bytes, charge, first_write, time, lost: false });
         Some(Job { chunk: id, target: chunk.target, writes, time, owner, charge, sync: false })
     }
 
@@ -266,6 +282,17 @@ impl Cache {
         !self.chunks_of(object, from, to).is_empty()
     }
 
+    /// Whether any of a chunk was not answered yet.
+    pub(crate) fn has_chunk(&self, id: ChunkId) -> bool {
+        self.chunks.contains_key(&id)
+    }
+
+    /// Whether a chunk is all of its object that was not answered yet, and all of it was handed out.
+    pub(crate) fn is_all_sent(&self, id: ChunkId) -> bool {
+        let mut chunks = self.chunks.range(ChunkId { number: 0, ..id }..=ChunkId { number: u64::MAX, ..id });
+        chunks.all(|(of, chunk)| *of == id && chunk.filling.is_none())
+    }
+
     fn chunks_of(&self, object: ObjectId, from: u64, to: u64) -> Vec<ChunkId> {
         if from >= to || self.chunks.is_empty() {
             return Vec::new();
@@ -282,16 +309,19 @@ impl Cache {
         self.chunks.range(first..=last).map(|(_, chunk)| chunk.end()).max().unwrap_or(0)
     }
 
-    /// All of a job was answered or failed: returns what goes back to the bounds of dirty data, and what to send
+    /// All of a job was answered or failed: returns what was sent, what goes back to the bounds of dirty data, and what to send
     /// next.
-    pub(crate) fn answered(&mut self, id: ChunkId) -> (u64, Option<Job>) {
-        let Some(chunk) = self.chunks.get_mut(&id) else { return (0, None) };
-        let charge = chunk.sending.take().map_or(0, |sending| sending.charge);
-        let job = if chunk.ready { Self::start(id, chunk) } else { None };
+    pub(crate) fn answered(&mut self, id: ChunkId) -> Answered {
+        let Some(chunk) = self.chunks.get_mut(&id) else { return Answered::default() };
+        let sent = chunk.sending.take();
+        let next = if chunk.ready { Self::start(id, chunk) } else { None };
         if chunk.sending.is_none() && chunk.filling.is_none() {
             self.chunks.remove(&id);
         }
-        (charge, job)
+        match sent {
+            Some(Sending { slices, is_lean, charge, .. }) => Answered { slices, is_lean, charge, next },
+            None => Answered { next, ..Answered::default() },
+        }
     }
 
     /// Forgets what was not sent yet of the range that `range` gives for each object; returns what goes back to

@@ -160,6 +160,11 @@ impl Reading<'_> {
         }
     }
 
+    /// The same with bytes whose buffer is not much larger than they are.
+    pub(super) fn share(&self, start: u64, bytes: Bytes) {
+        self.put(start, [bytes], false);
+    }
+
     fn put(&self, start: u64, slices: impl IntoIterator<Item = Bytes>, ahead: bool) {
         let mut shard = self.clean.shard(self.object).lock();
         let current = shard.objects.get(&self.object).is_some_and(|object| object.drops == self.drops);

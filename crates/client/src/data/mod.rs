@@ -23,6 +23,7 @@ mod reserve;
 mod room;
 mod seek;
 mod send;
+mod sent;
 mod state;
 mod version;
 mod write;

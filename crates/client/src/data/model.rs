@@ -8,7 +8,7 @@ use proto::{Fid, JobId, Layout, ObjectId, OstIndex, Timestamp};
 use rt::Time;
 use rt::sim::Rng;
 
-use super::cache::{Cache, ChunkId, Job, Piece};
+use super::cache::{Answered, Cache, ChunkId, Job, Piece};
 use super::memory::Memory;
 
 const CHUNK: u64 = 128 << 10;
@@ -116,9 +116,12 @@ impl Model {
                 at += slice.len();
             }
         }
-        let (refund, next) = self.cache.answered(id);
-        assert_eq!(refund, job.charge);
-        self.charged -= refund;
+        let Answered { slices, charge, next, .. } = self.cache.answered(id);
+        assert_eq!(charge, job.charge);
+        for (offset, slice) in slices {
+            assert_eq!(object[offset as usize..][..slice.len()], slice, "it is what was sent");
+        }
+        self.charged -= charge;
         self.take_jobs(next);
     }
 

@@ -8,12 +8,12 @@ use proto::layout::Place;
 use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
 use proto::wire::messages::{ObjectAttr, Write, WritePart, WriteParts};
 use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
-use rpc::Answered;
 use rpc::job::OfJob;
 use rt::Time;
 use rt::wait::join_all;
 
-use super::cache::{Cache, Job, Refund};
+use super::cache::{Answered, Cache, Job, Refund};
+use super::sent::Sent;
 use crate::data::{Call, FileState, WriteBack};
 use crate::targets::Way;
 use crate::{Error, Result};
@@ -57,6 +57,7 @@ impl WriteBack {
         loop {
             let room = self.rooms.of(job.target);
             self.rooms.sent(&room, job.charge);
+            let sent = self.before_sent(file, &job);
             let results = match self.placed_on(file, job.target).await {
                 Ok(()) => {
                     let owner = job.owner;
@@ -65,7 +66,7 @@ impl WriteBack {
                 }
                 Err(error) => vec![Err(error)],
             };
-            let (charge, next) = self.apply_answers(file, &job, results);
+            let Answered { charge, next, .. } = self.apply_answers(file, &job, sent, results);
             self.rooms.answered(&room, job.charge);
             self.rooms.give(job.target, charge);
             if self.rooms.wants_commit()
@@ -121,7 +122,7 @@ impl WriteBack {
         Ok(())
     }
 
-    async fn write_object(&self, file: &FileState, job: &mut Job) -> Vec<Result<Answered<ObjectAttr>>> {
+    async fn write_object(&self, file: &FileState, job: &mut Job) -> Vec<Result<rpc::Answered<ObjectAttr>>> {
         let (object, time) = (job.chunk.object, job.time);
         let target = match self.targets.data(job.target).await {
             Ok(target) => target,
@@ -211,12 +212,18 @@ impl WriteBack {
         &self,
         file: &Arc<FileState>,
         job: &Job,
-        results: Vec<Result<Answered<ObjectAttr>>>,
-    ) -> (u64, Option<Job>) {
+        sent: Option<Sent<'_>>,
+        results: Vec<Result<rpc::Answered<ObjectAttr>>>,
+    ) -> Answered {
         let mut inner = file.inner.lock();
+        // Where the object ends, if one answer tells it.
+        let end = match results[..] {
+            [Ok(rpc::Answered { ref reply, .. })] => Some(reply.size),
+            _ => None,
+        };
         for result in results {
             match result {
-                Ok(Answered { transno, reply, .. }) => {
+                Ok(rpc::Answered { transno, reply, .. }) => {
                     inner.note(job.target, transno);
                     inner.own.answered(job.chunk.object, transno, &reply);
                 }
@@ -231,12 +238,17 @@ impl WriteBack {
                 }
             }
         }
-        let (charge, next) = inner.cache.answered(job.chunk);
+        let answered = inner.cache.answered(job.chunk);
+        if let (Some(sent), Some(end)) = (sent, end)
+            && !inner.cache.has_chunk(job.chunk)
+        {
+            sent.keep(&self.locks, &answered, end);
+        }
         if inner.cache.is_empty() && inner.listed {
             inner.listed = false;
             self.dirty.clean(file.fid);
         }
-        (charge, next)
+        answered
     }
 
     /// Sends everything of `file` and waits until the OSTs have answered what was written before the call.

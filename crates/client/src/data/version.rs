@@ -194,6 +194,12 @@ impl Version {
         found
     }
 
+    /// Whether the bytes are at least half of the memory that they are in.
+    pub(crate) fn is_lean(&self) -> bool {
+        let held: usize = self.pieces.values().map(|piece| piece.buffer.bytes().len()).sum();
+        held as u64 <= 2 * self.bytes
+    }
+
     /// All dirty bytes as slices that nobody changes any more, in order.
     pub(crate) fn freeze(self) -> Vec<(u64, Bytes)> {
         let share = |(start, piece): (u64, Piece)| {

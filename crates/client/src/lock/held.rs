@@ -444,6 +444,7 @@ impl Held {
 
     /// The target restarted, and knows again what was stated to it: that is all that is held now.
     pub(super) fn restated(&mut self, tokens: &[Token]) {
+        self.end = None;
         self.ranges.clear();
         for token in tokens {
             self.newest = self.newest.max(token.number);
@@ -471,6 +472,19 @@ impl Held {
     /// Operations so far that were about to change something.
     pub(super) fn writers(&self) -> u64 {
         self.writers
+    }
+
+    /// The same, if none of them is under way.
+    pub(super) fn writers_so_far(&self) -> Option<u64> {
+        self.users.values().all(|user| !user.want.write).then_some(self.writers)
+    }
+
+    /// An answer to what was sent here says that the object ends at `end`. It was asked for when all that was written here was sent, by
+    /// so many `writers` ([`Held::writers_so_far`]).
+    pub(super) fn ends(&mut self, end: u64, writers: u64) {
+        if self.writers == writers {
+            self.end = Some((self.ranges.number(), end));
+        }
     }
 
     /// A range came that was not asked for, with what the object holds up to `end` if that is told. Says whether that is so now: nothing
@@ -509,6 +523,7 @@ impl Held {
 
     /// The target knows nothing of what was held.
     pub(super) fn lost(&mut self) {
+        self.end = None;
         self.ranges.clear();
         self.used.clear();
     }

@@ -74,6 +74,8 @@ impl RangeLocks {
         self.table.forgotten();
         self.forget_read(object.id, 0..u64::MAX);
         object.held.lock().restated(&tokens);
+        // What came in between under a range that is held no more.
+        self.forget_read(object.id, 0..u64::MAX);
         object.changed.notify_waiters();
     }
 

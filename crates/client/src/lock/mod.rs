@@ -37,7 +37,7 @@ pub(crate) use needs::{beyond, needs_of, surely, whole};
 pub(crate) use rest::Resting;
 pub(crate) use spaces::Keep;
 pub(crate) use table::{Pins, Table};
-pub(crate) use tokens::Before;
+pub(crate) use tokens::{Before, Writing};
 
 /// Whoever uses what is locked: it has data that was not sent, and data that was read.
 pub(crate) trait RangeUser: Send + Sync {

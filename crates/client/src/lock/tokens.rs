@@ -1,5 +1,6 @@
 //! Asks OSTs for ranges, pins them for operations, and gives them back.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,6 +28,12 @@ const OBJECTS_AT_ONCE: usize = 64;
 pub(crate) struct Before {
     generation: u64,
     writers: u64,
+}
+
+/// A write that is on its way ([`RangeLocks::writing`]).
+pub(crate) struct Writing {
+    object: Arc<ObjectLocks>,
+    before: Before,
 }
 
 impl RangeLocks {
@@ -210,6 +217,28 @@ impl RangeLocks {
         object.changed.notify_waiters();
         self.table.forget_if_empty(&object);
         is_current
+    }
+
+    /// Before what was written to an object is sent; `None` if somebody here is about to write more.
+    pub(crate) fn writing(&self, object: ObjectId) -> Option<Writing> {
+        let generation = self.table.generation();
+        let object = self.table.find(object)?;
+        let writers = object.held.lock().writers_so_far()?;
+        Some(Writing { object, before: Before { generation, writers } })
+    }
+
+    /// An OST has answered a write. Whether the range was held all the time since; the object ends at `end` if that is told, and nobody
+    /// here has written to it in between.
+    pub(crate) fn has_held(&self, writing: &Writing, range: Range<u64>, end: Option<u64>) -> bool {
+        let Writing { object, before } = writing;
+        let mut held = object.held.lock();
+        if !held.covers(range.start, range.end) || before.generation != self.table.generation() {
+            return false;
+        }
+        if let Some(end) = end {
+            held.ends(end, before.writers);
+        }
+        true
     }
 
     /// Where an object ends, if an answer told it and it cannot have changed since.

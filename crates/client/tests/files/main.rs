@@ -10,6 +10,7 @@ mod bounds;
 mod durable;
 mod fake;
 mod jobs;
+mod kept;
 mod locks;
 mod many;
 mod memory;

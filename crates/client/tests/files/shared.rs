@@ -12,7 +12,7 @@ use crate::world::{World, create, join, read_write, root};
 
 #[test]
 fn what_one_client_flushed_the_other_reads() {
-    let world = World::new(1, 2);
+    let world = World::real(1, 2);
     let (one, two) = (world.mount(), world.mount());
     world.run(async {
         let (attr, writer) = create(&one, b"f").await;
