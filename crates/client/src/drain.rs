@@ -1,5 +1,6 @@
 //! Before maintenance: the client gives back everything that it keeps, so that nobody ever waits for it.
 
+use rt::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +22,14 @@ impl Client {
 }
 
 impl Shared {
-    pub(crate) async fn drain(self: &Arc<Self>) -> Result<DrainDone> {
-        // One at a time: the targets ask each for itself.
-        let Ok(_turn) = self.draining.acquire().await else { return Err(crate::Error::Closed) };
-        tracing::info!("an operator has this client drained: what it keeps is given back");
-        self.give_all_back().await?;
-        Ok(self.left_after_drain())
+    pub(crate) fn drain(self: &Arc<Self>) -> BoxFuture<'_, Result<DrainDone>> {
+        Box::pin(async move {
+            // One at a time: the targets ask each for itself.
+            let Ok(_turn) = self.draining.acquire().await else { return Err(crate::Error::Closed) };
+            tracing::info!("an operator has this client drained: what it keeps is given back");
+            self.give_all_back().await?;
+            Ok(self.left_after_drain())
+        })
     }
 
     /// The same without the figures: nobody waits for this client afterwards, even if it cannot say goodbye.

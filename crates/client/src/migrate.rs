@@ -9,6 +9,7 @@
 //! All of it goes through a session of its own ([`crate::mover`]), so that users of the file on the same mount are kept out as
 //! others are.
 
+use rt::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -52,28 +53,35 @@ impl Client {
     }
 
     /// Has the mover do something with a file, and again if others come between.
-    pub(crate) async fn by_mover(&self, caller: &Caller, fid: Fid, work: &Work) -> Result<()> {
-        self.shared.names.ahead.share(fid).await;
-        let _turn = self.movers.turn(fid).await;
-        let mut done = Err(Error::Refused(Code::Busy));
-        let mut mover = self.movers.take(self.shared.targets.way_in()).await?;
-        for _ in 0..ATTEMPTS {
-            done = mover.session().work_on(caller, fid, work).await;
-            match done {
-                Ok(()) => {
-                    mover.done();
-                    return done;
+    pub(crate) fn by_mover<'a>(
+        &'a self,
+        caller: &'a Caller,
+        fid: Fid,
+        work: &'a Work,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.shared.names.ahead.share(fid).await;
+            let _turn = self.movers.turn(fid).await;
+            let mut done = Err(Error::Refused(Code::Busy));
+            let mut mover = self.movers.take(self.shared.targets.way_in()).await?;
+            for _ in 0..ATTEMPTS {
+                done = mover.session().work_on(caller, fid, work).await;
+                match done {
+                    Ok(()) => {
+                        mover.done();
+                        return done;
+                    }
+                    Err(Error::Refused(Code::Busy | Code::TryAgain)) => {}
+                    // What was held before is lost; the next session knows nothing of that.
+                    Err(Error::Refused(Code::Evicted)) => {
+                        drop(mover);
+                        mover = self.movers.take(self.shared.targets.way_in()).await?;
+                    }
+                    Err(_) => return done,
                 }
-                Err(Error::Refused(Code::Busy | Code::TryAgain)) => {}
-                // What was held before is lost; the next session knows nothing of that.
-                Err(Error::Refused(Code::Evicted)) => {
-                    drop(mover);
-                    mover = self.movers.take(self.shared.targets.way_in()).await?;
-                }
-                Err(_) => return done,
             }
-        }
-        done
+            done
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The beginning and the end of a mount, and the configuration in between.
 
+use rt::BoxFuture;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -35,29 +36,31 @@ const CHUNK_ALIGN: u64 = 4096;
 
 impl Client {
     /// Fetches the configuration from the MGS at `mgs`, all of it (waits for it and for the first MDT), and opens the root.
-    pub async fn mount(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Result<Arc<Client>> {
-        let shared = Shared::new(hub, mgs, &limits);
-        let mut backoff = BACKOFF_MIN;
-        while !shared.targets.knows(TargetId::mdt(0)) {
-            match shared.next_config().await {
-                Ok(config) => shared.targets.set_config(config),
-                Err(Error::Refused(Code::TryAgain | Code::NotHere)) => {
-                    shared.rt.sleep(backoff).await;
-                    backoff = (backoff * 2).min(BACKOFF_MAX);
+    pub fn mount(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> BoxFuture<'_, Result<Arc<Client>>> {
+        Box::pin(async move {
+            let shared = Shared::new(hub, mgs, &limits);
+            let mut backoff = BACKOFF_MIN;
+            while !shared.targets.knows(TargetId::mdt(0)) {
+                match shared.next_config().await {
+                    Ok(config) => shared.targets.set_config(config),
+                    Err(Error::Refused(Code::TryAgain | Code::NotHere)) => {
+                        shared.rt.sleep(backoff).await;
+                        backoff = (backoff * 2).min(BACKOFF_MAX);
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
-        }
-        // The parts of the client live as long as it has a lease to keep.
-        let kept = shared.clone();
-        shared.rt.spawn(async move { kept.lessee.keep_lease().await });
-        // Not the attributes of the root: those come with a lock, and who has only mounted holds nothing.
-        shared.targets.first_mdt()?.call(Statfs {}).await?;
-        shared.rt.spawn(shared.clone().watch_config());
-        shared.rt.spawn(shared.clone().watch_memory());
-        shared.rt.spawn(shared.names.sizes.clone().keep());
-        let movers = Movers::new(shared.rt.clone());
-        Ok(Arc::new(Client { admin: Admin::of(&shared), movers, shared }))
+            // The parts of the client live as long as it has a lease to keep.
+            let kept = shared.clone();
+            shared.rt.spawn(async move { kept.lessee.keep_lease().await });
+            // Not the attributes of the root: those come with a lock, and who has only mounted holds nothing.
+            shared.targets.first_mdt()?.call(Statfs {}).await?;
+            shared.rt.spawn(shared.clone().watch_config());
+            shared.rt.spawn(shared.clone().watch_memory());
+            shared.rt.spawn(shared.names.sizes.clone().keep());
+            let movers = Movers::new(shared.rt.clone());
+            Ok(Arc::new(Client { admin: Admin::of(&shared), movers, shared }))
+        })
     }
 
     /// Says who keeps copies of what the client tells; they are kept coherent by [`Copies::forget`].
@@ -103,25 +106,27 @@ impl Client {
     }
 
     /// Flushes everything, closes every session.
-    pub async fn unmount(&self) -> Result<()> {
-        let shared = &self.shared;
-        if shared.lease.is_closed() {
-            return Ok(());
-        }
-        self.movers.end().await;
-        let synced = shared.sync_all().await;
-        for handle in shared.files.handles.all() {
-            self.shared.files.release(handle).await;
-        }
-        shared.names.sizes.close_pending();
-        shared.names.sizes.closer.drained().await;
-        shared.lease.close();
-        shared.names.data.back.rooms.close();
-        let targets = shared.targets.all().into_iter();
-        join_all(targets.map(|target| async move { target.disconnect().await })).await;
-        shared.lessee.say_goodbye().await;
-        shared.targets.mgs().disconnect().await;
-        synced
+    pub fn unmount(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let shared = &self.shared;
+            if shared.lease.is_closed() {
+                return Ok(());
+            }
+            self.movers.end().await;
+            let synced = shared.sync_all().await;
+            for handle in shared.files.handles.all() {
+                self.shared.files.release(handle).await;
+            }
+            shared.names.sizes.close_pending();
+            shared.names.sizes.closer.drained().await;
+            shared.lease.close();
+            shared.names.data.back.rooms.close();
+            let targets = shared.targets.all().into_iter();
+            join_all(targets.map(|target| async move { target.disconnect().await })).await;
+            shared.lessee.say_goodbye().await;
+            shared.targets.mgs().disconnect().await;
+            synced
+        })
     }
 }
 
@@ -157,14 +162,19 @@ impl std::fmt::Display for Lost {
 
 impl Shared {
     /// Everything that was written, data and names, is durable when this returns.
-    pub(crate) async fn sync_all(&self) -> Result<()> {
-        let back = &self.names.data.back;
-        let files = back.dirty.files();
-        self.names.ahead.all_settled().await;
-        join_all(files.into_iter().map(|file| async move { back.flush_file(&file).await })).await;
-        let commits =
-            self.targets.all().into_iter().map(|target| async move { target.commit(target.newest()).await });
-        join_all(commits).await.into_iter().collect()
+    pub(crate) fn sync_all(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let back = &self.names.data.back;
+            let files = back.dirty.files();
+            self.names.ahead.all_settled().await;
+            join_all(files.into_iter().map(|file| async move { back.flush_file(&file).await })).await;
+            let commits = self
+                .targets
+                .all()
+                .into_iter()
+                .map(|target| async move { target.commit(target.newest()).await });
+            join_all(commits).await.into_iter().collect()
+        })
     }
 
     fn left(&self) -> Left {

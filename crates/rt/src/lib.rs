@@ -23,6 +23,9 @@ pub use net::{Addr, Conn, Frame, Listener, Net};
 pub use time::{Time, Wall};
 
 /// A future on the heap that any thread may poll.
+///
+/// What a plain function returns in one is compiled where that function is. An `async fn` is compiled again in each crate that awaits
+/// it, with all that it awaits: so the doors of a crate behind which much lies are plain functions.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One node's door to the outside. Cheap to clone.

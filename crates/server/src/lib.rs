@@ -15,6 +15,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use rt::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,57 +217,63 @@ pub(crate) async fn start_supervised(
     open(hub, config, Some(supervision)).await
 }
 
-async fn open(hub: &Hub, config: Config, supervision: Option<Supervision>) -> Result<Running, StartError> {
-    let path = config.path.clone();
-    let failed = |error| StartError::Store { path: path.clone(), error };
-    let label = Store::read_label(hub.rt(), &config.path).await.map_err(failed)?;
-    if label.fsname != *hub.fsname() {
-        return Err(StartError::OtherFilesystem {
-            path: config.path,
-            found: label.fsname.to_string(),
-            wanted: hub.fsname().to_string(),
-        });
-    }
-    let (owned, supervision) = match supervision {
-        None => (None, service::Supervision::None),
-        Some(Supervision { owned: None, .. }) => (None, service::Supervision::Alone),
-        Some(Supervision { owned, orders }) => (owned, service::Supervision::Shared(orders)),
-    };
-    let store = match owned {
-        Some(owned) => Store::open_owned(hub.rt(), &config.path, owned).await,
-        None if label.service.is_empty() => Store::open(hub.rt(), &config.path).await,
-        None => Err(StoreError::NotOwner),
-    };
-    let store = store.map_err(failed)?;
-    let claimant = match label.target.kind {
-        TargetKind::Mgs => None,
-        TargetKind::Mdt | TargetKind::Ost => Some(Arc::new(Claimant::new(hub, &store, &config.nids))),
-    };
-    if let Some(claimant) = &claimant
-        && let Err(unclaimed) = accept::claim(&store, claimant).await
-    {
-        close(&store).await;
-        return Err(match unclaimed {
-            Unclaimed::Refused(code) => StartError::NotAccepted { target: label.target, path, code },
-            Unclaimed::Lost(error) => failed(error),
-        });
-    }
-    // Former owners may not know yet that they are.
-    hub.incarnate(label.uuid, store.boot());
-    let mgs = match label.target.kind {
-        TargetKind::Mgs => None,
-        TargetKind::Mdt | TargetKind::Ost => {
-            Some(hub.import(TargetId::MGS, label.uuid, Role::Server, label.mgs.clone()))
+fn open(
+    hub: &Hub,
+    config: Config,
+    supervision: Option<Supervision>,
+) -> BoxFuture<'_, Result<Running, StartError>> {
+    Box::pin(async move {
+        let path = config.path.clone();
+        let failed = |error| StartError::Store { path: path.clone(), error };
+        let label = Store::read_label(hub.rt(), &config.path).await.map_err(failed)?;
+        if label.fsname != *hub.fsname() {
+            return Err(StartError::OtherFilesystem {
+                path: config.path,
+                found: label.fsname.to_string(),
+                wanted: hub.fsname().to_string(),
+            });
         }
-    };
-    let backchannel = Arc::new(hub.clone());
-    let rt = hub.rt().clone();
-    let start = Start { rt, hub: hub.clone(), store, mgs, backchannel, supervision, claimant };
-    match label.target.kind {
-        TargetKind::Mgs => serve::<mgs::Mgs>(start, &config, label).await,
-        TargetKind::Mdt => serve::<mdt::Mdt>(start, &config, label).await,
-        TargetKind::Ost => serve::<ost::Ost>(start, &config, label).await,
-    }
+        let (owned, supervision) = match supervision {
+            None => (None, service::Supervision::None),
+            Some(Supervision { owned: None, .. }) => (None, service::Supervision::Alone),
+            Some(Supervision { owned, orders }) => (owned, service::Supervision::Shared(orders)),
+        };
+        let store = match owned {
+            Some(owned) => Store::open_owned(hub.rt(), &config.path, owned).await,
+            None if label.service.is_empty() => Store::open(hub.rt(), &config.path).await,
+            None => Err(StoreError::NotOwner),
+        };
+        let store = store.map_err(failed)?;
+        let claimant = match label.target.kind {
+            TargetKind::Mgs => None,
+            TargetKind::Mdt | TargetKind::Ost => Some(Arc::new(Claimant::new(hub, &store, &config.nids))),
+        };
+        if let Some(claimant) = &claimant
+            && let Err(unclaimed) = accept::claim(&store, claimant).await
+        {
+            close(&store).await;
+            return Err(match unclaimed {
+                Unclaimed::Refused(code) => StartError::NotAccepted { target: label.target, path, code },
+                Unclaimed::Lost(error) => failed(error),
+            });
+        }
+        // Former owners may not know yet that they are.
+        hub.incarnate(label.uuid, store.boot());
+        let mgs = match label.target.kind {
+            TargetKind::Mgs => None,
+            TargetKind::Mdt | TargetKind::Ost => {
+                Some(hub.import(TargetId::MGS, label.uuid, Role::Server, label.mgs.clone()))
+            }
+        };
+        let backchannel = Arc::new(hub.clone());
+        let rt = hub.rt().clone();
+        let start = Start { rt, hub: hub.clone(), store, mgs, backchannel, supervision, claimant };
+        match label.target.kind {
+            TargetKind::Mgs => serve::<mgs::Mgs>(start, &config, label).await,
+            TargetKind::Mdt => serve::<mdt::Mdt>(start, &config, label).await,
+            TargetKind::Ost => serve::<ost::Ost>(start, &config, label).await,
+        }
+    })
 }
 
 async fn serve<H: Handler + Counts>(

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rt::{Dir, Rt};
+use rt::{BoxFuture, Dir, Rt};
 
 use crate::boot::{BOOT_FILE, Boot};
 use crate::engine::Engine;
@@ -76,34 +76,41 @@ pub async fn check_to(rt: &Rt, path: &str, depth: Depth) -> Result<Report, Store
 pub type Also = fn(&dyn Scan, &mut Report) -> Result<(), StoreError>;
 
 /// The same as [`check_to`], and with it what `also` does.
-pub async fn check_with(rt: &Rt, path: &str, depth: Depth, also: Also) -> Result<Report, StoreError> {
-    let mut report = Report::default();
-    let dir = rt.disk().open_dir(path).await?;
-    match Label::read(&dir, path).await {
-        Ok(label) => report.label = Some(label),
-        // A target without a label, or with a damaged one, is damaged; what has nothing of a target is none.
-        Err(error) if !is_target(&dir.list().await?) => return Err(error),
-        Err(error) => {
-            report.find(error.to_string());
+pub fn check_with<'a>(
+    rt: &'a Rt,
+    path: &'a str,
+    depth: Depth,
+    also: Also,
+) -> BoxFuture<'a, Result<Report, StoreError>> {
+    Box::pin(async move {
+        let mut report = Report::default();
+        let dir = rt.disk().open_dir(path).await?;
+        match Label::read(&dir, path).await {
+            Ok(label) => report.label = Some(label),
+            // A target without a label, or with a damaged one, is damaged; what has nothing of a target is none.
+            Err(error) if !is_target(&dir.list().await?) => return Err(error),
+            Err(error) => {
+                report.find(error.to_string());
+                return Ok(report);
+            }
+        }
+        // Its server changes it meanwhile: what would be found means nothing.
+        dir.lock().await?;
+        let names = dir.list().await?;
+        let has = |name: &str| names.iter().any(|n| n == name);
+        if !has(BOOT_FILE.name) {
+            // A target that lost power in its very first start has the log's directory, and nothing in it.
+            let has_log = has(log::DIR) && !dir.subdir(log::DIR).await?.list().await?.is_empty();
+            if has_log || has(ENGINE_DIR) {
+                report.find(format!("The file {} is missing.", BOOT_FILE.name));
+            }
             return Ok(report);
         }
-    }
-    // Its server changes it meanwhile: what would be found means nothing.
-    dir.lock().await?;
-    let names = dir.list().await?;
-    let has = |name: &str| names.iter().any(|n| n == name);
-    if !has(BOOT_FILE.name) {
-        // A target that lost power in its very first start has the log's directory, and nothing in it.
-        let has_log = has(log::DIR) && !dir.subdir(log::DIR).await?.list().await?.is_empty();
-        if has_log || has(ENGINE_DIR) {
-            report.find(format!("The file {} is missing.", BOOT_FILE.name));
+        if let Err(error) = check_target(rt, &dir, &has, (depth, also), &mut report).await {
+            report.find(sentence(&error));
         }
-        return Ok(report);
-    }
-    if let Err(error) = check_target(rt, &dir, &has, (depth, also), &mut report).await {
-        report.find(sentence(&error));
-    }
-    Ok(report)
+        Ok(report)
+    })
 }
 
 /// Whether a directory with these names has anything of a target.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::Transno;
 use rt::sync::oneshot;
-use rt::{Dir, File, Rt};
+use rt::{BoxFuture, Dir, File, Rt};
 use smallvec::SmallVec;
 
 use crate::counts::DiskCounts;
@@ -145,28 +145,32 @@ impl Store {
         Store::start(rt, path, Some(limits), Way::Sole { boots: 1 }).await
     }
 
-    pub(crate) async fn start(
-        rt: &Rt,
-        path: &str,
+    pub(crate) fn start<'a>(
+        rt: &'a Rt,
+        path: &'a str,
         limits: Option<Limits>,
         way: Way,
-    ) -> Result<Arc<Store>, StoreError> {
-        let opened = open::open(rt, path, limits, way).await;
-        let Opened { label, boot, dir, shared, writer } = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                open::let_go(rt, path).await;
-                return Err(error);
+    ) -> BoxFuture<'a, Result<Arc<Store>, StoreError>> {
+        Box::pin(async move {
+            let opened = open::open(rt, path, limits, way).await;
+            let Opened { label, boot, dir, shared, writer } = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    open::let_go(rt, path).await;
+                    return Err(error);
+                }
+            };
+            let shared = Arc::new(shared);
+            let mut ended = vec![
+                spawn(rt, log::commit::run(shared.clone(), writer)),
+                spawn(rt, apply::run(shared.clone())),
+            ];
+            if shared.log_is_cut {
+                // An engine that keeps nothing has nothing to merge.
+                ended.push(spawn(rt, merge::run(shared.clone())));
             }
-        };
-        let shared = Arc::new(shared);
-        let mut ended =
-            vec![spawn(rt, log::commit::run(shared.clone(), writer)), spawn(rt, apply::run(shared.clone()))];
-        if shared.log_is_cut {
-            // An engine that keeps nothing has nothing to merge.
-            ended.push(spawn(rt, merge::run(shared.clone())));
-        }
-        Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(ended) }))
+            Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(ended) }))
+        })
     }
 
     /// Who the target is.

@@ -16,6 +16,7 @@ use proto::wire::messages::{
     AskHsm, EndHsm, GetHsm, HSM_SET_FLAGS, HsmAsked, HsmState, HsmWork, SetHsm, TakeHsm,
 };
 use proto::{Code, Cred, Fid};
+use rt::BoxFuture;
 
 use crate::{Caller, Client, Result};
 
@@ -50,13 +51,15 @@ impl Client {
         SetHsm { fid, change, set: 0, clear: 0, archive: 0, cookie: 0, copy: 0, cred: Cred::root(), time }
     }
 
-    async fn change_hsm(&self, caller: &Caller, change: SetHsm) -> Result<HsmState> {
-        let fid = change.fid;
-        let _changing = self.shared.names.meta.inodes.change(&[fid], &[]);
-        let set = |cred| SetHsm { cred, ..change.clone() };
-        let answered = self.shared.targets.ask(fid, caller, set).await?;
-        self.shared.names.meta.changes.changed(fid, answered.transno);
-        Ok(answered.reply)
+    fn change_hsm<'a>(&'a self, caller: &'a Caller, change: SetHsm) -> BoxFuture<'a, Result<HsmState>> {
+        Box::pin(async move {
+            let fid = change.fid;
+            let _changing = self.shared.names.meta.inodes.change(&[fid], &[]);
+            let set = |cred| SetHsm { cred, ..change.clone() };
+            let answered = self.shared.targets.ask(fid, caller, set).await?;
+            self.shared.names.meta.changes.changed(fid, answered.transno);
+            Ok(answered.reply)
+        })
     }
 
     /// Asks for an action; a copytool does it later. `None` cancels what was asked for of the file.

@@ -1,5 +1,6 @@
 //! What a copytool does to bring the data of a released file back: it fills a file without a name, whose layout the file gets.
 
+use rt::BoxFuture;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,27 +28,29 @@ pub struct Restoring {
 
 impl Client {
     /// Begins to bring the data of a file back; `None` if it is there.
-    pub async fn hsm_begin_restore(&self, fid: Fid) -> Result<Option<Restoring>> {
-        let shared = &self.shared;
-        let entry = shared.names.layouts.fetch_entry(fid).await?;
-        let Some(released) = entry.layout.filter(Layout::is_released) else { return Ok(None) };
-        let (size, time) = (entry.attr.size, entry.attr.mtime);
-        let state = self.hsm_state(fid).await?;
-        let copy = (state.archive, state.copy);
-        let handle = match shared.create_heir(released.wish()).await {
-            // The pool is gone, for example: it is better to have the data elsewhere than not at all.
-            Err(Error::Refused(Code::Invalid | Code::NotFound)) => {
-                shared.create_heir(LayoutHint::default()).await?
+    pub fn hsm_begin_restore(&self, fid: Fid) -> BoxFuture<'_, Result<Option<Restoring>>> {
+        Box::pin(async move {
+            let shared = &self.shared;
+            let entry = shared.names.layouts.fetch_entry(fid).await?;
+            let Some(released) = entry.layout.filter(Layout::is_released) else { return Ok(None) };
+            let (size, time) = (entry.attr.size, entry.attr.mtime);
+            let state = self.hsm_state(fid).await?;
+            let copy = (state.archive, state.copy);
+            let handle = match shared.create_heir(released.wish()).await {
+                // The pool is gone, for example: it is better to have the data elsewhere than not at all.
+                Err(Error::Refused(Code::Invalid | Code::NotFound)) => {
+                    shared.create_heir(LayoutHint::default()).await?
+                }
+                made => made?,
+            };
+            match Self::prepare(shared, handle, (fid, released.generation), (size, time)).await {
+                Ok(restoring) => Ok(Some(Restoring { copy, ..restoring })),
+                Err(error) => {
+                    shared.files.release(handle).await;
+                    Err(error)
+                }
             }
-            made => made?,
-        };
-        match Self::prepare(shared, handle, (fid, released.generation), (size, time)).await {
-            Ok(restoring) => Ok(Some(Restoring { copy, ..restoring })),
-            Err(error) => {
-                shared.files.release(handle).await;
-                Err(error)
-            }
-        }
+        })
     }
 
     async fn prepare(
@@ -93,26 +96,35 @@ impl Restoring {
     }
 
     /// Writes a part of the data. What is left out is a hole.
-    pub async fn write(&self, mut offset: u64, mut bytes: Bytes) -> Result<()> {
-        let call = Call { time: self.time, sync: false };
-        while !bytes.is_empty() {
-            let stored =
-                self.shared.names.data.store(&self.target, &self.layout, (offset, &bytes), call, &self.pins);
-            let stored = stored.await?;
-            if stored == 0 {
-                return Err(Error::Refused(Code::TryAgain));
+    pub fn write(&self, mut offset: u64, mut bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let call = Call { time: self.time, sync: false };
+            while !bytes.is_empty() {
+                let stored = self.shared.names.data.store(
+                    &self.target,
+                    &self.layout,
+                    (offset, &bytes),
+                    call,
+                    &self.pins,
+                );
+                let stored = stored.await?;
+                if stored == 0 {
+                    return Err(Error::Refused(Code::TryAgain));
+                }
+                offset += stored;
+                bytes = bytes.slice(stored as usize..);
             }
-            offset += stored;
-            bytes = bytes.slice(stored as usize..);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// The file has its data, durably. `TryAgain`: it has to be written once more.
-    pub async fn finish(self) -> Result<()> {
-        let finished = self.finish_data().await;
-        self.shared.files.release(self.handle).await;
-        finished
+    pub fn finish(self) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            let finished = self.finish_data().await;
+            self.shared.files.release(self.handle).await;
+            finished
+        })
     }
 
     async fn finish_data(&self) -> Result<()> {

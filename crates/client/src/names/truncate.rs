@@ -1,5 +1,6 @@
 //! truncate, and cutting objects.
 
+use rt::BoxFuture;
 use std::sync::Arc;
 
 use proto::limits::FILE_BYTES_MAX;
@@ -29,54 +30,61 @@ impl Drop for Cut<'_> {
 impl Sizes {
     /// Sets the size of a file: the MDT permits it and forgets the size, durably; the objects are cut, and the MDT learns
     /// the size when that is durable.
-    pub(crate) async fn truncate(self: &Arc<Self>, caller: &Caller, set: SetAttr, size: u64) -> Result<Attr> {
-        if size > FILE_BYTES_MAX {
-            return Err(Error::Refused(Code::TooLarge));
-        }
-        let file = self.data.files.get(set.fid);
-        let time = set.time;
-        let cut = Cut::of(&file);
-        let attr = {
-            let _alone = file.alone().await?;
-            let changing = self.meta.inodes.change(&[set.fid], &[]);
-            let answered = loop {
-                match self.targets.ask(set.fid, caller, |cred| SetAttr { cred, ..set.clone() }).await {
-                    Err(error) if is_released(error) => drop(self.layouts.restored(set.fid).await?),
-                    answered => break answered?,
-                }
-            };
-            self.meta.changes.changed(set.fid, answered.transno);
-            self.meta.not_kept(&changing, &answered.reply);
-            // This client and the MDT may be lost together: an MDT that then knows an older size of objects that were cut would tell it
-            // for ever.
-            self.targets.mdt_of(set.fid)?.commit(answered.transno).await?;
-            let Entry { attr, layout, .. } = answered.reply;
-            file.set_layout(layout);
-            file.set_owner(&attr);
-            if size > 0 {
-                // An object that grows tells a size that the MDT must not contradict after a crash.
-                let mut inner = file.inner.lock();
-                inner.reopened = inner.reopened.max(answered.transno);
+    pub(crate) fn truncate<'a>(
+        self: &'a Arc<Self>,
+        caller: &'a Caller,
+        set: SetAttr,
+        size: u64,
+    ) -> BoxFuture<'a, Result<Attr>> {
+        Box::pin(async move {
+            if size > FILE_BYTES_MAX {
+                return Err(Error::Refused(Code::TooLarge));
             }
-            // The object that holds the last byte tells the size.
-            if let Some(last) = size.checked_sub(1) {
-                self.layouts.placed(&file, (last, 1)).await?;
-            }
-            let mut relaying = Relaying::default();
-            let sum = loop {
-                let layout = self.data.back.placed(&file).await?;
-                match self.data.cut(&file, &layout, size, time).await {
-                    Ok(sum) => break sum,
-                    Err(error) if self.layouts.relaid(&file, &layout, error, &mut relaying).await? => {}
-                    Err(error) => return Err(error),
+            let file = self.data.files.get(set.fid);
+            let time = set.time;
+            let cut = Cut::of(&file);
+            let attr = {
+                let _alone = file.alone().await?;
+                let changing = self.meta.inodes.change(&[set.fid], &[]);
+                let answered = loop {
+                    match self.targets.ask(set.fid, caller, |cred| SetAttr { cred, ..set.clone() }).await {
+                        Err(error) if is_released(error) => drop(self.layouts.restored(set.fid).await?),
+                        answered => break answered?,
+                    }
+                };
+                self.meta.changes.changed(set.fid, answered.transno);
+                self.meta.not_kept(&changing, &answered.reply);
+                // This client and the MDT may be lost together: an MDT that then knows an older size of objects that were cut would tell it
+                // for ever.
+                self.targets.mdt_of(set.fid)?.commit(answered.transno).await?;
+                let Entry { attr, layout, .. } = answered.reply;
+                file.set_layout(layout);
+                file.set_owner(&attr);
+                if size > 0 {
+                    // An object that grows tells a size that the MDT must not contradict after a crash.
+                    let mut inner = file.inner.lock();
+                    inner.reopened = inner.reopened.max(answered.transno);
                 }
+                // The object that holds the last byte tells the size.
+                if let Some(last) = size.checked_sub(1) {
+                    self.layouts.placed(&file, (last, 1)).await?;
+                }
+                let mut relaying = Relaying::default();
+                let sum = loop {
+                    let layout = self.data.back.placed(&file).await?;
+                    match self.data.cut(&file, &layout, size, time).await {
+                        Ok(sum) => break sum,
+                        Err(error) if self.layouts.relaid(&file, &layout, error, &mut relaying).await? => {}
+                        Err(error) => return Err(error),
+                    }
+                };
+                merge(attr, Some(sum), file.unsent())
             };
-            merge(attr, Some(sum), file.unsent())
-        };
-        drop(cut);
-        if file.inner.lock().writers == 0 {
-            self.tell_size(file).await;
-        }
-        Ok(attr)
+            drop(cut);
+            if file.inner.lock().writers == 0 {
+                self.tell_size(file).await;
+            }
+            Ok(attr)
+        })
     }
 }

@@ -149,14 +149,14 @@ pub async fn supervise(
         Some(ownerships) => {
             let preferred = label.service.first().is_some_and(|first| config.nids.contains(first));
             let service = Shared { hub: hub.clone(), config, ownerships, preferred };
-            hub.rt().spawn(service.run(supervised.clone()));
+            service.start(supervised.clone());
         }
         None => {
             let (supervision, orders) = supervision(None);
             supervised.set(State::Starting, None);
             let running = start_supervised(hub, config.clone(), supervision).await?;
             let service = Sole { hub: hub.clone(), config };
-            hub.rt().spawn(service.run(supervised.clone(), running, orders));
+            service.start(supervised.clone(), running, orders);
         }
     }
     Ok(supervised)
@@ -176,6 +176,12 @@ struct Shared {
 }
 
 impl Shared {
+    /// Not as a part of a future: its code is made in this crate, and not again wherever one is awaited.
+    fn start(self, supervised: Arc<Supervised>) {
+        let rt = self.hub.rt().clone();
+        rt.spawn(self.run(supervised));
+    }
+
     async fn run(self, supervised: Arc<Supervised>) {
         let (mut pause, mut fence_pauses) = (PAUSE_MIN, Pauses::default());
         loop {
@@ -343,6 +349,12 @@ struct Sole {
 }
 
 impl Sole {
+    /// As [`Shared::start`].
+    fn start(self, supervised: Arc<Supervised>, first: Running, orders: Arc<Orders>) {
+        let rt = self.hub.rt().clone();
+        rt.spawn(self.run(supervised, first, orders));
+    }
+
     async fn run(self, supervised: Arc<Supervised>, first: Running, orders: Arc<Orders>) {
         let (mut next, mut orders) = (Some(first), orders);
         let mut pause = PAUSE_MIN;
