@@ -126,10 +126,25 @@ impl Shared {
 
     async fn move_locked(self: &Arc<Self>, caller: &Caller, source: Source, hint: &LayoutHint) -> Result<()> {
         let fid = source.file.fid;
+        self.check_objects(&source).await?;
         let handle = self.create_heir(hint.clone()).await?;
         let moved = self.move_into(caller, fid, &source, handle).await;
         self.files.release(handle).await;
         moved
+    }
+
+    /// A file that has lost data is not moved: what is missing would be zeros for ever, and nothing would tell of the loss.
+    async fn check_objects(self: &Arc<Self>, source: &Source) -> Result<()> {
+        let Source { file, layout, attr, .. } = source;
+        let there = self.names.data.objects.true_size(file, layout).await?;
+        if there < attr.size {
+            tracing::error!(
+                fid = %file.fid, size = attr.size, there,
+                "a file is not moved, for its objects end before the size that the MDT knows: data is lost"
+            );
+            return Err(Error::Refused(Code::Io));
+        }
+        Ok(())
     }
 
     /// Moves the data into a file without a name, which has the other layout then.
@@ -220,9 +235,12 @@ impl Shared {
             at = start;
             while at < hole.unwrap_or(size) {
                 let len = STEP_BYTES.min(hole.unwrap_or(size) - at);
-                for slice in
-                    self.names.data.read_file(&source.file, &source.layout, (at, len), &source.pins).await?
-                {
+                let slices =
+                    self.names.data.read_file(&source.file, &source.layout, (at, len), &source.pins).await?;
+                if slices.is_empty() {
+                    return Err(Error::Refused(Code::Io));
+                }
+                for slice in slices {
                     let stored = self.names.data.store(target, &layout, (at, &slice), call, &pins).await?;
                     if stored < slice.len() as u64 {
                         return Err(Error::Refused(Code::TryAgain));

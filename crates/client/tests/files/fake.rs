@@ -165,6 +165,11 @@ impl Ost {
         self.state.lock().loses = loses;
     }
 
+    /// Loses every object, and nobody hears of it.
+    pub fn lose_objects(&self) {
+        self.state.lock().objects.clear();
+    }
+
     /// What was asked since the last call.
     pub fn counts(&self) -> Counts {
         std::mem::take(&mut self.state.lock().counts)

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use client::{Client, Handle};
+use proto::Code;
+use proto::layout::LayoutHint;
 
 use crate::world::{World, create, join, read_write, root};
 
@@ -94,5 +96,28 @@ fn what_an_ost_has_forgotten_is_not_kept() {
         world.osts[0].counts();
         assert_eq!(read(&client, handle).await, b"written here");
         assert!(world.osts[0].counts().reads > 0, "others may have been there");
+    });
+}
+
+/// Moved, its lost data would be zeros for ever.
+#[test]
+fn a_file_that_has_lost_data_is_not_moved() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let (attr, handle) = create(&client, b"f").await;
+        write(&client, handle, 0, b"written here").await;
+        client.files().fsync(handle).await.expect("the OST takes it");
+        client.files().release(handle).await;
+        client.sync_all().await.expect("it is healthy");
+        let size_known = async || client.names().getattr(attr.fid).await.expect("it is there").size_known;
+        while !size_known().await {
+            world.hub.rt().sleep(Duration::from_millis(100)).await;
+        }
+        let hint = LayoutHint { stripe_count: 2, ..LayoutHint::default() };
+        world.osts.iter().for_each(|ost| ost.lose_objects());
+        let moved = client.migrate(&root(), attr.fid, hint).await;
+        assert_eq!(moved, Err(Code::Io.into()));
+        assert_eq!(client.names().getattr(attr.fid).await.expect("it is there").size, 12);
     });
 }

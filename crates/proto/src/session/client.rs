@@ -1,6 +1,6 @@
 //! The client's end of a session: requests in flight, and what was answered but is not durable yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::ids::{Transno, Xid};
@@ -83,6 +83,8 @@ pub struct Retained<M> {
     pub slot: Option<u32>,
     /// Its place in the order of commits.
     pub transno: Transno,
+    /// The place that its caller was told: a target that restarts may give it another one (`docs/recovery.md#renumbered`).
+    pub told: Transno,
     /// What was sent.
     pub message: Arc<M>,
     bytes: usize,
@@ -107,6 +109,7 @@ impl<M> Clone for Retained<M> {
             xid: self.xid,
             slot: self.slot,
             transno: self.transno,
+            told: self.told,
             message: self.message.clone(),
             bytes: self.bytes,
         }
@@ -188,9 +191,11 @@ pub struct ClientSession<M> {
     /// Those in flight that wait by their nature.
     waiting: usize,
     retained: BTreeMap<Transno, Retained<M>>,
+    /// What the target lost in a restart and has not taken again yet, in order. No commit mark says anything of it: the target may have
+    /// given its transnos to others.
+    unreplayed: VecDeque<Retained<M>>,
+    /// Bytes of both.
     retained_bytes: usize,
-    /// Those of the retained that the target lost in a restart and has not taken again yet.
-    unreplayed: BTreeSet<Transno>,
     last_committed: Transno,
 }
 
@@ -208,7 +213,7 @@ impl<M> ClientSession<M> {
             waiting: 0,
             retained: BTreeMap::new(),
             retained_bytes: 0,
-            unreplayed: BTreeSet::new(),
+            unreplayed: VecDeque::new(),
             last_committed: Transno(0),
         }
     }
@@ -282,7 +287,7 @@ impl<M> ClientSession<M> {
     }
 
     fn take_slot(&mut self, slots: u32) -> Result<u32, Full> {
-        if self.retained.len() >= self.limits.retained_count_max
+        if self.retained().0 >= self.limits.retained_count_max
             || self.retained_bytes >= self.limits.retained_bytes_max
         {
             return Err(Full::Retained);
@@ -314,7 +319,9 @@ impl<M> ClientSession<M> {
             if transno > self.last_committed {
                 self.retained_bytes += sent.bytes;
                 let Sent { xid, slot, message, bytes, .. } = sent;
-                let before = self.retained.insert(transno, Retained { xid, slot, transno, message, bytes });
+                let before = self
+                    .retained
+                    .insert(transno, Retained { xid, slot, transno, told: transno, message, bytes });
                 if let Some(before) = before {
                     self.retained_bytes -= before.bytes;
                 }
@@ -325,7 +332,7 @@ impl<M> ClientSession<M> {
 
     /// Whether half of what may be retained is.
     pub fn commit_wanted(&self) -> bool {
-        self.retained.len() >= self.limits.retained_count_max / 2
+        self.retained().0 >= self.limits.retained_count_max / 2
             || self.retained_bytes >= self.limits.retained_bytes_max / 2
     }
 
@@ -336,7 +343,6 @@ impl<M> ClientSession<M> {
         }
         self.last_committed = transno;
         let next = Transno(transno.0.saturating_add(1));
-        self.unreplayed = self.unreplayed.split_off(&next);
         let rest = self.retained.split_off(&next);
         for gone in std::mem::replace(&mut self.retained, rest).into_values() {
             self.retained_bytes -= gone.bytes;
@@ -362,14 +368,18 @@ impl<M> ClientSession<M> {
             Outcome::SameBoot => self.committed(last_committed),
             Outcome::Restarted => {
                 self.committed(last_committed);
-                self.unreplayed = self.retained.keys().copied().collect();
+                // What an earlier restart lost comes behind what was taken again since.
+                let again = std::mem::take(&mut self.retained).into_values();
+                self.unreplayed = again.chain(std::mem::take(&mut self.unreplayed)).collect();
             }
             Outcome::Forgotten => {
                 // The commit mark of a target that forgot the client says nothing about the client's changes: its
                 // transnos may have been given out a second time. What was not known to be durable is lost.
-                if let Some(newest) = self.retained.last_key_value() {
-                    plan.lost = Some((self.last_committed, *newest.0));
-                }
+                let all = self.retained.values().chain(&self.unreplayed);
+                let oldest = all.clone().map(|retained| Transno(retained.told.0 - 1)).min();
+                let newest = all.map(|retained| retained.transno).max();
+                plan.lost =
+                    oldest.zip(newest).map(|(oldest, newest)| (self.last_committed.min(oldest), newest));
                 self.retained.clear();
                 self.retained_bytes = 0;
                 self.unreplayed.clear();
@@ -383,23 +393,33 @@ impl<M> ClientSession<M> {
         }
         // The connection may have broken in the middle of the replays of this same boot: the rest is still owed. What
         // was taken must not come again, since its slot may serve a later replay by now.
-        plan.replays =
-            self.unreplayed.iter().filter_map(|transno| self.retained.get(transno)).cloned().collect();
+        plan.replays = self.unreplayed.iter().cloned().collect();
         plan.resends = self.in_flight.values().cloned().collect();
         plan
     }
 
-    /// The target has taken the replay of `transno`.
-    pub fn replayed(&mut self, transno: Transno) {
-        self.unreplayed.remove(&transno);
+    fn take_unreplayed(&mut self, transno: Transno) -> Option<Retained<M>> {
+        let at = self.unreplayed.iter().position(|retained| retained.transno == transno)?;
+        self.unreplayed.remove(at)
     }
 
-    /// The target refused the replay of `transno`: the change is lost.
-    pub fn replay_refused(&mut self, transno: Transno) {
-        self.unreplayed.remove(&transno);
-        if let Some(gone) = self.retained.remove(&transno) {
-            self.retained_bytes -= gone.bytes;
+    /// The target has taken the replay of `transno`, which is `now` from now on. Gives what its caller was told.
+    pub fn replayed(&mut self, transno: Transno, now: Transno) -> Option<Transno> {
+        let retained = self.take_unreplayed(transno)?;
+        let told = retained.told;
+        if now <= self.last_committed {
+            self.retained_bytes -= retained.bytes;
+        } else if let Some(before) = self.retained.insert(now, Retained { transno: now, ..retained }) {
+            self.retained_bytes -= before.bytes;
         }
+        Some(told)
+    }
+
+    /// The target refused the replay of `transno`: the change is lost. Gives what its caller was told.
+    pub fn replay_refused(&mut self, transno: Transno) -> Option<Transno> {
+        let gone = self.take_unreplayed(transno)?;
+        self.retained_bytes -= gone.bytes;
+        Some(gone.told)
     }
 
     /// The request with number `xid`, if it is in flight.
@@ -419,7 +439,7 @@ impl<M> ClientSession<M> {
 
     /// Changes that are answered and not durable, and their bytes.
     pub fn retained(&self) -> (usize, usize) {
-        (self.retained.len(), self.retained_bytes)
+        (self.retained.len() + self.unreplayed.len(), self.retained_bytes)
     }
 }
 
@@ -469,6 +489,11 @@ mod tests {
         let order: Vec<(Transno, u32)> = plan.replays.iter().map(|r| (r.transno, *r.message)).collect();
         assert_eq!(order, [(Transno(12), 2), (Transno(13), 1)]);
         session.committed(Transno(13));
+        assert_eq!(session.retained(), (2, 20), "they may be others' transnos by now");
+        session.replayed(Transno(12), Transno(12));
+        session.replayed(Transno(13), Transno(14));
+        assert_eq!(session.retained(), (1, 10));
+        session.committed(Transno(14));
         assert_eq!(session.retained(), (0, 0));
     }
 
@@ -494,13 +519,14 @@ mod tests {
         }
         let order = |plan: Resumption<u32>| plan.replays.iter().map(|r| r.transno.0).collect::<Vec<_>>();
         assert_eq!(order(session.resume(Outcome::Restarted, 4, Transno(1))), [2, 3, 4, 5]);
-        session.replayed(Transno(2));
+        session.replayed(Transno(2), Transno(2));
         session.replay_refused(Transno(3));
         assert_eq!(order(session.resume(Outcome::SameBoot, 4, Transno(1))), [4, 5]);
         assert_eq!(order(session.resume(Outcome::Restarted, 4, Transno(1))), [2, 4, 5], "it lost all again");
+        session.replayed(Transno(2), Transno(2));
         session.committed(Transno(2));
-        session.replayed(Transno(4));
-        session.replayed(Transno(5));
+        session.replayed(Transno(4), Transno(4));
+        session.replayed(Transno(5), Transno(5));
         assert!(order(session.resume(Outcome::SameBoot, 4, Transno(2))).is_empty());
         session.resume(Outcome::Restarted, 4, Transno(2));
         session.resume(Outcome::Forgotten, 4, Transno(9));

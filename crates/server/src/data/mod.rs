@@ -76,6 +76,12 @@ impl Data {
     pub fn new(env: &Env, objects: Arc<Objects>, bytes_max: u64) -> Result<Data, StoreError> {
         let sharing = Arc::new(Sharing::new(env.store.clone()));
         let tokens = RangeLocks::new(env, sharing.clone(), Settings::default());
+        let (recovery, stop, unfinished) = (env.recovery.clone(), env.stop.clone(), objects.clone());
+        env.rt.spawn(async move {
+            if stop.unless(recovery.until_over()).await.is_some() {
+                unfinished.finish().await;
+            }
+        });
         Ok(Data {
             objects,
             bytes_max,

@@ -13,6 +13,7 @@ mod made;
 mod migrate;
 mod on_mdt;
 mod quotas;
+mod renumbered;
 mod replaced;
 mod sizes;
 mod statahead;

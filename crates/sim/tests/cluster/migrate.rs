@@ -4,14 +4,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{AttrChange, Client, Handle, Seek, TimeSet};
+use client::{AttrChange, Client, Handle, OpenFlags, Seek, TimeSet};
+use parking_lot::Mutex;
 use proto::layout::LayoutHint;
 use proto::{Fid, Layout, TargetId, Timestamp};
-use rt::sim::Handle as World;
+use rt::Rt;
+use rt::sim::{Handle as World, Rng};
 use rt::wait::join_all;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::scenario::on;
-use weft_sim::workload::{READ_WRITE, root};
+use weft_sim::workload::{READ, READ_WRITE, root};
 
 const BYTES: usize = 300_000;
 const HOLE: u64 = 5 << 20;
@@ -201,4 +203,106 @@ fn one_session_moves_many_files() {
         user.unmount().await.expect("what is healthy can be unmounted");
         assert_eq!(sessions(), before - 1);
     });
+}
+
+const SMALL: usize = 24;
+
+/// Small files that were just written: each holds its number.
+async fn make_small(client: &Client, rt: &Rt, dir: Fid, rng: &mut Rng) -> Vec<Fid> {
+    let mut made = Vec::new();
+    for n in 0..SMALL {
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let name = format!("f{n}");
+        let created = client.files().create(&root(), dir, name.as_bytes(), 0o100_644, flags).await;
+        let (told, handle) = created.expect("a new name");
+        made.push(told.fid);
+        drop(told);
+        client.files().write(handle, 0, name.as_bytes()).await.expect("there is room");
+        client.files().flush(handle).await.expect("it is healthy");
+        client.files().release(handle).await;
+        if rng.one_in(3) {
+            rt.sleep(Duration::from_micros(rng.below(30_000))).await;
+        }
+    }
+    made
+}
+
+/// Each file has what was written, for whoever looks.
+async fn check_small(clients: &[&Arc<Client>], dir: Fid, made: &[Fid]) {
+    for (n, fid) in made.iter().enumerate() {
+        let name = format!("f{n}");
+        for client in clients {
+            let found = client.names().lookup(&root(), dir, name.as_bytes()).await.expect("it is there");
+            assert_eq!((found.fid, found.size), (*fid, name.len() as u64), "{name}");
+            drop(found);
+            let handle = client.files().open(&root(), *fid, READ).await.expect("root may");
+            assert_eq!(read(client, handle, 0).await, name.as_bytes(), "{name} {fid}");
+            client.files().release(handle).await;
+        }
+    }
+}
+
+/// Moves files one after the other, of those that are left.
+async fn move_small(rt: Rt, client: Arc<Client>, left: Arc<Mutex<Vec<Fid>>>, pause: Duration) {
+    loop {
+        let next = left.lock().pop();
+        let Some(fid) = next else { return };
+        client.migrate(&root(), fid, hint(2, 0)).await.expect("servers come back");
+        rt.sleep(pause).await;
+    }
+}
+
+/// The MDS and an OSS fail and come back.
+async fn fail_servers(cluster: &Cluster, rt: &Rt, rng: &mut Rng) {
+    let oss = *rng.pick(&["oss0", "oss1"]);
+    for server in ["mds", oss] {
+        let until = if rng.one_in(2) { 20_000 } else { 300_000 };
+        rt.sleep(Duration::from_micros(rng.below(until))).await;
+        let servers = [server.to_owned()];
+        if rng.one_in(2) {
+            cluster.kill(server)
+        } else {
+            cluster.cut_power(&servers)
+        }
+        let away = if rng.one_in(2) { 10_000 } else { 2_000_000 };
+        rt.sleep(Duration::from_micros(rng.below(away))).await;
+        cluster.restart(&servers);
+        if rng.one_in(2) {
+            rt.sleep(Duration::from_micros(rng.below(4_000_000))).await;
+        }
+    }
+}
+
+/// Files that were just written are moved, a few at a time, while servers fail.
+#[test]
+fn small_files_are_moved_while_servers_fail() {
+    for seed in 1..8 {
+        check(seed, async |cluster, world| {
+            let mut rng = Rng::new(seed * 77 + 5);
+            let (rt, user) = cluster.mount("user").await;
+            let (_, other) = cluster.mount("other").await;
+            cluster.osts_are_known(&user).await;
+            let made = user.names().make(&root(), Fid::ROOT, b"d", 0o040_755, 0, bytes::Bytes::new()).await;
+            let dir = made.expect("a new name").fid;
+            if !rng.one_in(3) {
+                user.names().set_layout(&root(), dir, Some(hint(1, 0))).await.expect("root may");
+            }
+            let made = make_small(&user, &rt, dir, &mut rng).await;
+            let (left, pause) =
+                (Arc::new(Mutex::new(made.clone())), Duration::from_micros(rng.below(60_000)));
+            let movers: Vec<_> = (0..4)
+                .map(|_| on(world, "user", move_small(rt.clone(), user.clone(), left.clone(), pause)))
+                .collect();
+            for _ in 0..1 + rng.below(3) {
+                fail_servers(cluster, &rt, &mut rng).await;
+            }
+            for mover in movers {
+                mover.await.expect("it lives");
+            }
+            let (_, fresh) = cluster.mount("fresh").await;
+            check_small(&[&user, &other, &fresh], dir, &made).await;
+            rt.sleep(Duration::from_secs(60)).await;
+            check_small(&[&other], dir, &made).await;
+        });
+    }
 }

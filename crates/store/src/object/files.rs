@@ -44,6 +44,8 @@ const LOOSE_BYTES_MIN: u64 = 64 << 10;
 const OVERWRITE_WAITS_MAX: u32 = 16;
 /// How long freed blocks wait at most for somebody to look at them.
 const RELEASE_AFTER: Duration = Duration::from_secs(1);
+/// A pause between two steps of what takes long.
+const STEP_PAUSE: Duration = Duration::from_micros(50);
 
 /// What blocks are taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,6 +237,11 @@ impl Files {
         self.space.lock().give_gaps(self.store.last_committed(), id, blocks, &used.gaps(blocks));
         self.work.notify_one();
         Ok(())
+    }
+
+    /// Between two steps of what takes long: others of the same core have their turn.
+    pub async fn pause(&self) {
+        self.rt.sleep(STEP_PAUSE).await;
     }
 
     /// Runs `part` of a sweep, which the end of the target waits for; `None` if it has come.

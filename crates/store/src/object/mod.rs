@@ -43,6 +43,7 @@ mod write;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use proto::wire::messages::{ObjectAttr, Space};
 use proto::{Fid, ObjectId, Timestamp};
 use rt::Rt;
@@ -110,6 +111,8 @@ pub struct Objects {
     seals: Seals,
     limits: Limits,
     zeros: Bytes,
+    /// Objects with extents behind their ends, as the target was opened.
+    unfinished: Mutex<Vec<ObjectId>>,
 }
 
 /// Keys that go into the same batch as a change of an object (reply slots), made once its result is known.
@@ -153,11 +156,8 @@ impl Objects {
             seals,
             limits,
             zeros: AlignedBuf::zeroed(ZEROS_BYTES).freeze(),
+            unfinished: Mutex::new(found.unfinished),
         });
-        if !found.unfinished.is_empty() {
-            let objects = objects.clone();
-            rt.spawn(async move { objects.finish(found.unfinished).await });
-        }
         Ok(objects)
     }
 

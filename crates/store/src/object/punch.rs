@@ -125,6 +125,7 @@ impl Objects {
             if self.with(id.layout, |state| self.trim_step(state, id))? {
                 return Ok(());
             }
+            self.files.pause().await;
         }
     }
 
@@ -147,8 +148,9 @@ impl Objects {
         Ok(complete)
     }
 
-    /// Goes on with what a stop of the target interrupted.
-    pub(super) async fn finish(&self, unfinished: Vec<ObjectId>) {
+    /// Goes on with what a stop of the target interrupted. It takes transaction numbers: not before the clients have replayed theirs.
+    pub async fn finish(&self) {
+        let unfinished = std::mem::take(&mut *self.unfinished.lock());
         for id in unfinished {
             if let Err(error) = self.trim(id).await {
                 tracing::warn!(object = %id.layout, stripe = id.stripe, %error, "space of cut data stays taken");

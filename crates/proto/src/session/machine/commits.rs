@@ -1,5 +1,7 @@
 //! How far a target is, as far as replies have told, and the one Sync that may be under way.
 
+use std::collections::BTreeMap;
+
 use super::event::{CallError, Output};
 use crate::code::Code;
 use crate::ids::Transno;
@@ -18,10 +20,16 @@ pub struct Commits {
     unkept: Transno,
     /// How much may be written before it is sent, as the newest answer said.
     room: Room,
+    /// Changes that are replayed, by the transnos that their callers know: those that they have now, `PENDING` until the target has taken them
+    /// again. What is durable is not among them.
+    moved: BTreeMap<Transno, Transno>,
     /// Changes that were answered and are gone for ever: each range without its first, with its last.
     lost: Vec<(Transno, Transno)>,
     syncing: Syncing,
 }
+
+/// The transno of what is still to be replayed.
+const PENDING: Transno = Transno(u64::MAX);
 
 /// The one Sync that may be under way.
 #[derive(Debug, Default)]
@@ -36,7 +44,8 @@ struct Syncing {
 impl Commits {
     /// Every change up to here is durable.
     pub fn last_committed(&self) -> Transno {
-        self.last_committed
+        let moved = self.moved.first_key_value().map(|(told, _)| Transno(told.0 - 1));
+        moved.map_or(self.last_committed, |before| before.min(self.last_committed))
     }
 
     /// The newest change of which this client was ever told that it is durable.
@@ -65,7 +74,7 @@ impl Commits {
         if self.lost.iter().any(|(from, to)| *from < transno && transno <= *to) {
             return Some(Err(CallError::Refused(Code::Evicted)));
         }
-        if self.last_committed >= transno {
+        if self.last_committed >= *self.moved.get(&transno).unwrap_or(&transno) {
             return Some(Ok(()));
         }
         self.syncing.failure.filter(|_| self.syncing.failures > failures).map(Err)
@@ -74,11 +83,12 @@ impl Commits {
     /// What the task that asks for commits asks for next; `None` if it ends.
     pub fn next_sync(&mut self) -> Option<Transno> {
         let wanted = self.syncing.wanted;
-        if wanted <= self.last_committed {
+        if wanted <= self.last_committed() {
             self.syncing.running = false;
             return None;
         }
-        Some(wanted)
+        let moved = self.moved.range(..=wanted).map(|(_, now)| *now);
+        Some(moved.filter(|now| *now != PENDING).fold(wanted, Transno::max))
     }
 
     /// A Sync failed, and its task ends.
@@ -121,6 +131,7 @@ impl Commits {
         if last_committed > self.last_committed {
             self.last_committed = last_committed;
             self.highest = self.highest.max(last_committed);
+            self.moved.retain(|_, now| *now > last_committed);
             out.push(Output::Advanced);
         }
     }
@@ -141,6 +152,23 @@ impl Commits {
         (self.kept, self.unkept, self.syncing.wanted) = (Transno(0), Transno(0), Transno(0));
         self.last_committed = last_committed;
         self.highest = self.highest.max(last_committed);
+        self.moved.clear();
+    }
+
+    /// The target lost the change that its caller knows as `told`, which is replayed: nobody can say when it is durable.
+    pub(super) fn replays(&mut self, told: Transno) {
+        self.moved.insert(told, PENDING);
+    }
+
+    /// The replay of `told` was answered: its transno is `now`, if it was taken. True if it is durable already.
+    pub(super) fn replayed(&mut self, told: Transno, now: Option<Transno>) -> bool {
+        self.moved.remove(&told);
+        match now {
+            Some(now) if now <= self.last_committed => return true,
+            Some(now) if now != told => _ = self.moved.insert(told, now),
+            _ => {}
+        }
+        false
     }
 
     pub(super) fn remember_lost(&mut self, range: (Transno, Transno)) {

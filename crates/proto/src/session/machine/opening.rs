@@ -76,7 +76,8 @@ struct Replaying {
     transno: Transno,
     patience: Duration,
     again_at: Duration,
-    result: Option<Result<(), Code>>,
+    /// The transno that it has now.
+    result: Option<Result<Transno, Code>>,
 }
 
 impl<W> Opening<W> {
@@ -112,7 +113,8 @@ impl<W> Opening<W> {
         match &mut self.replaying {
             Some(replaying) if replaying.header.xid == reply.xid => {
                 // The first one counts.
-                replaying.result.get_or_insert(reply.result.as_ref().map(drop).map_err(|code| *code));
+                let now = reply.transno.max(replaying.transno);
+                replaying.result.get_or_insert(reply.result.as_ref().map(|_| now).map_err(|code| *code));
                 true
             }
             _ => false,
@@ -379,6 +381,9 @@ impl<W> Machine<W> {
         let (replays, resends) = (plan.replays.len(), plan.resends.len());
         let note = Note::Connected { outcome, replays, resends };
         self.opening.certain.push_back(Step::Do(vec![Output::Note(note)]));
+        if self.pace().replay {
+            plan.replays.iter().for_each(|replay| self.commits.replays(replay.told));
+        }
         self.opening.replays = match self.pace().replay {
             true => plan.replays.into(),
             false => VecDeque::new(),
@@ -452,13 +457,19 @@ impl<W> Machine<W> {
         let transno = replaying.transno;
         self.opening.replaying = None;
         match result {
-            Ok(()) => self.requests.replayed(transno),
+            Ok(now) => {
+                let told = self.requests.replayed(transno, now);
+                if told.is_some_and(|told| self.commits.replayed(told, Some(now))) {
+                    return Some(Step::Do(vec![Output::Advanced]));
+                }
+            }
             Err(code @ (Code::TryAgain | Code::NoSession | Code::NotHere)) => {
                 self.failed(Failure::Again(format!("{} refuses a replay: {code}", self.target)));
             }
             Err(code) => {
-                self.requests.replay_refused(transno);
-                self.commits.remember_lost((Transno(transno.0 - 1), transno));
+                let told = self.requests.replay_refused(transno).unwrap_or(transno);
+                self.commits.replayed(told, None);
+                self.commits.remember_lost((Transno(told.0 - 1), told));
                 self.trouble.evictions += 1;
                 return Some(Step::Do(vec![Output::Note(Note::ReplayRefused(transno, code))]));
             }

@@ -179,12 +179,12 @@ impl<W> Requests<W> {
         (plan, evicted)
     }
 
-    pub(super) fn replayed(&mut self, transno: Transno) {
-        self.session.replayed(transno);
+    pub(super) fn replayed(&mut self, transno: Transno, now: Transno) -> Option<Transno> {
+        self.session.replayed(transno, now)
     }
 
-    pub(super) fn replay_refused(&mut self, transno: Transno) {
-        self.session.replay_refused(transno);
+    pub(super) fn replay_refused(&mut self, transno: Transno) -> Option<Transno> {
+        self.session.replay_refused(transno)
     }
 
     /// A request goes out over another connection, if its caller has not gone meanwhile.

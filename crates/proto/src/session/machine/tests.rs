@@ -404,6 +404,7 @@ fn a_target_that_restarted_gets_what_it_lost_in_order() {
         (17, Do::Next, "wait until 27"),
         (18, Do::Reply(1, 12, 12), "stir"),
         (18, Do::Refused(1, Code::Exists), "stir"),
+        (18, Do::Next, ""),
         (18, Do::Next, "send 2 slot 1 replay of 13"),
         (18, Do::Reply(2, 13, 12), "stir"),
         (18, Do::Next, "restate"),
@@ -835,4 +836,36 @@ fn within_a_process_nothing_is_kept_and_no_slot_is_used_twice() {
     assert!(table.machine.passed(tickets[0], Transno(9), Transno(9), Room(0)).is_empty());
     assert_eq!(go(&mut table, Some(1)).and_then(|ticket| ticket.slot), Some(1));
     assert_eq!(table.machine.commits().newest(), Transno(0));
+}
+
+/// A target carries a replay out under another transno if it has given that one to something of its own meanwhile (it merged small extents,
+/// or took away what was cut off): the change is durable when the new one is, and has to be kept until then.
+#[test]
+fn a_replay_that_got_another_transno_is_kept_until_that_is_durable() {
+    let mut table = open();
+    table.run(&[
+        (0, Do::Change, "watch; send 1 slot 0"),
+        (0, Do::Reply(1, 5, 4), "answer 1"),
+        (0, Do::Broken, "leave 7; connect"),
+        (0, Do::Next, "tell lost"),
+        (0, Do::Next, "pause 0"),
+        (0, Do::Next, "seek"),
+        (0, Do::Here(false), ""),
+        (0, Do::Next, "dial a@tcp"),
+        (0, Do::Reached, ""),
+        (0, Do::Next, "connect epoch 12 boot 3 committed 4"),
+        (0, Do::Connected(8, 4, 4, true), ""),
+        (0, Do::Next, ""),
+        (0, Do::Next, "note: Restarted, 1 replays, 0 resends"),
+        (0, Do::Next, "send 1 slot 0 replay of 5"),
+        // 5 was given to a change of the target's own, which is durable; this one is 6, and is not.
+        (0, Do::Reply(1, 6, 5), "stir"),
+        (0, Do::Next, "restate"),
+    ]);
+    assert_eq!(
+        table.machine.commits().durable(Transno(5), 0),
+        None,
+        "what the caller knows as 5 is not durable"
+    );
+    assert_eq!(table.machine.requests().retained().0, 1, "if the target is lost again, nobody else has it");
 }

@@ -64,6 +64,10 @@ impl Target {
     async fn open(rt: &Rt, limits: Limits) -> Result<Target, StoreError> {
         let store = Store::open(rt, PATH).await?;
         let objects = Objects::open_with(rt, store.clone(), limits, Ready::AtOnce).await?;
+        rt.spawn({
+            let objects = objects.clone();
+            async move { objects.finish().await }
+        });
         Ok(Target { store, objects })
     }
 
