@@ -13,7 +13,7 @@ use proto::wire::{Reply, Request};
 use proto::{Code, TargetId, Transno};
 use rpc::{Answer, Call, Safeguards, Service};
 use rt::{BoxFuture, Rt};
-use store::{Need, Store, StoreError};
+use store::{Batch, Need, Store, StoreError};
 
 use crate::claimant;
 use crate::clients::{self, Clients};
@@ -29,6 +29,9 @@ use crate::slot::{self, Begin};
 use crate::stop::Stop;
 use crate::timing::{Counting, Timing};
 use crate::watch::{Held, Watch};
+
+/// How far in front of a target's newest number one may be that it gave before a crash.
+const REPLAYED_MAX: u64 = 1 << 32;
 
 /// A served target of role `H`.
 pub struct Target<H: Handler> {
@@ -187,6 +190,11 @@ impl<H: Handler> Target<H> {
             Some(_) => return Answer::refuse(Code::Forbidden),
             None => return Answer::refuse(Code::NoSession),
         };
+        // Nobody can have been told such a number, and a target that took it would have none left.
+        let newest = self.store.last_transno().0;
+        if call.replay.is_some_and(|replay| replay.0 > newest.saturating_add(REPLAYED_MAX)) {
+            return Answer::refuse(Code::Malformed);
+        }
         let mut began = self.rt.now();
         session.recent().note(began, call.xid, call.request.opcode());
         if self.recovery.is_active() {
@@ -315,12 +323,13 @@ impl<H: Handler> Target<H> {
         let opcode = call.request.opcode();
         let asked = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{:?}", call.request));
         let (request, bulk) = taken(call);
-        let mut result = self.carry_out(&ctx, request, bulk).await;
+        let result = self.carry_out(&ctx, request, bulk).await;
         if let Some(asked) = asked {
             let client = session.client();
             let transno = result.as_ref().map(|done| done.transno);
             tracing::trace!(target = %self.id, %client, xid = call.xid.0, replay = ?call.replay, ?transno, asked, "changed");
         }
+        let mut result = self.numbered(&ctx, result);
         let record = result.as_mut().ok().and_then(|done| done.record.take());
         let answer = self::result::<H>(result);
         if answer.result == Err(Code::TryAgain) {
@@ -334,6 +343,23 @@ impl<H: Handler> Target<H> {
             None => ReplyRecord::new(call.xid, opcode, &answer.result, answer.transno),
         });
         answer
+    }
+
+    /// A replay that finds nothing to change any more, or is refused, takes its number all the same: its client counts on the target
+    /// having given every number that it was told (`docs/recovery.md#renumbered`).
+    fn numbered(&self, ctx: &Ctx<H::Session>, result: Result<Done, Code>) -> Result<Done, Code> {
+        if ctx.replay.is_none() {
+            return result;
+        }
+        match result {
+            Ok(done) if done.transno == Transno(0) => ctx.commit(Batch::default(), done.reply),
+            Err(code) if code != Code::TryAgain => {
+                let taken = Batch { replay: ctx.replay, ..Batch::default() };
+                self.store.commit(taken).map_err(|error| code_of(&error))?;
+                Err(code)
+            }
+            result => result,
+        }
     }
 
     /// Waits until the client's record is durable (or a replay of what follows would find no session) and the

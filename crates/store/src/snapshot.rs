@@ -74,9 +74,11 @@ impl Snapshot {
     /// The store cannot be read, or the snapshot has ended ([`StoreError::Ended`]).
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
         let frozen = self.frozen()?;
-        // What has not changed since then is the same in memory.
+        // What has not changed since then is the same in memory. Of what is not there memory may know no version: it may have been there.
         let found = match self.shared.view.table.peek(key) {
-            Some((value, version)) if version <= self.position => value.map(|value| (value, version)),
+            Some((value, version)) if version != 0 && version <= self.position => {
+                value.map(|value| (value, version))
+            }
             _ => frozen.get(key)?,
         };
         Ok(found.map(|(bytes, version)| Value { bytes, version: Transno(version) }))

@@ -127,7 +127,11 @@ impl Layouts {
             told.places().map(|place| (place.target, place.object.layout)).collect();
         let unsealed = join_all(objects.into_iter().map(|(target, layout)| async move {
             let unseal = SealLayout { layout, stripes: Vec::new(), generation, sealed: false };
-            self.targets.data(target).await?.call(unseal).await.map(|_| ())
+            match self.targets.data(target).await?.call(unseal).await {
+                // Somebody has begun to move it anew, and sealed it again.
+                Ok(_) | Err(Error::Refused(Code::Busy)) => Ok(()),
+                Err(error) => Err(error),
+            }
         }));
         unsealed.await.into_iter().collect()
     }

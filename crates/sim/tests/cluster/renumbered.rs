@@ -165,3 +165,35 @@ fn what_is_replayed_under_another_number_is_kept_until_that_is_durable() {
         });
     }
 }
+
+/// Closes of readers were the newest changes of an MDT, and change nothing when they are replayed. They take their numbers all the
+/// same, or what comes behind them would pass for durable before it is.
+#[test]
+fn what_comes_behind_replays_that_changed_nothing_is_kept() {
+    run(31, async |cluster| {
+        cluster.start_servers();
+        let (rt, client) = cluster.mount("user").await;
+        cluster.osts_are_known(&client).await;
+        let files = make_all(&client).await;
+        for (_, handle) in &files {
+            client.files().release(*handle).await;
+        }
+        client.sync_all().await.expect("it is healthy");
+        rt.sleep(Duration::from_secs(3)).await;
+        for (fid, _) in &files {
+            let handle = client.files().open(&root(), *fid, READ).await.expect("root may");
+            client.files().read(handle, 0, 100).await.expect("it can be read");
+            client.files().release(handle).await;
+        }
+        let servers = ["mds".to_owned()];
+        cluster.cut_power(&servers);
+        cluster.restart(&servers);
+        let (fid, handle) = make(&client, "new").await;
+        client.files().fsync(handle).await.expect("it is healthy");
+        cluster.cut_power(&servers);
+        cluster.restart(&servers);
+        let found =
+            rt.timeout(Duration::from_secs(300), client.names().lookup(&root(), Fid::ROOT, b"new")).await;
+        assert_eq!(found.expect("the MDT serves it").expect("it is there").fid, fid);
+    });
+}

@@ -305,6 +305,8 @@ fn what_was_taken_out_is_asked_no_more_and_can_come_back() {
                 client.names().layout(fid).await.expect("it is there").expect("of a file").object_count()
             }
         };
+        // It keeps what it has written, and would read it without that OST.
+        client.admin().clear_locks(TargetId::ost(LOST.0)).await.expect("it is known");
         cluster.remove(TargetId::ost(LOST.0), false).await;
         rt.sleep(Duration::from_secs(2)).await;
         assert_eq!(spread("without").await, OSTS - 1);

@@ -82,7 +82,7 @@ impl Tail {
         bytes: usize,
         now: impl FnOnce() -> Time,
     ) -> (u64, &mut Body) {
-        let transno = wanted.filter(|&wanted| wanted > self.last).unwrap_or(self.last + 1);
+        let transno = wanted.filter(|&wanted| wanted > self.last).unwrap_or_else(|| self.last + 1);
         self.last = transno;
         self.since.get_or_insert_with(now);
         self.bytes += bytes as u64;

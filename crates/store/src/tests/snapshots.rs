@@ -49,3 +49,25 @@ fn a_snapshot_stays_what_it_was() {
         Ok(())
     });
 }
+
+/// Whoever looked for it since remembers that it is not there, and not since when.
+#[test]
+fn a_key_that_went_is_there_in_a_snapshot_of_before() {
+    check(async |rt, path| {
+        let store = Store::open_with(&rt, &path, small()).await?;
+        store.commit(batch([put("k1", "there")]))?;
+        let snapshot = store.snapshot().await?;
+        store.commit(batch([delete("k1")]))?;
+        store.applied(store.last_transno()).await?;
+        // So many others that memory keeps what it has to.
+        for n in 0..2000 {
+            store.room(Need::Release).await?;
+            store.commit(batch([put(&format!("k2{n:05}"), &"x".repeat(200))]))?;
+        }
+        store.applied(store.last_transno()).await?;
+        assert!(store.get(b"k1")?.is_none());
+        let then = snapshot.get(b"k1")?.map(|found| found.bytes);
+        assert_eq!(then.as_deref(), Some(&b"there"[..]));
+        store.close().await
+    });
+}

@@ -74,6 +74,8 @@ struct Promise {
     /// Those of them that others must not see before it is answered.
     dirs: SmallVec<[Fid; 2]>,
     job: JobId,
+    /// The session with the MDT in which it was told. In the next one it is not done: others may have had the directory in between.
+    era: u64,
     /// Learns of it if the MDT does not do it.
     file: Option<FileRef>,
 }

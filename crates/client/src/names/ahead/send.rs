@@ -58,9 +58,9 @@ impl Ahead {
 
     async fn ask_for(self: &Arc<Self>, due: Vec<Promise>) {
         let Some(first) = due.first() else { return };
-        let (job, dir) = (first.job, first.fids.first().copied().unwrap_or_default());
+        let (job, era, dir) = (first.job, first.era, first.fids.first().copied().unwrap_or_default());
         let request = KeepPromises { promises: due.iter().map(|told| told.promise.clone()).collect() };
-        let asking = pin!(async { self.targets.mdt_of(dir)?.call(request).await });
+        let asking = pin!(async { self.targets.mdt_of(dir)?.call_locked(era, request, Vec::new()).await });
         let asked = self.meta.inodes.ask();
         let answer = OfJob::new(job, asking).await;
         let (kept, transno): (Vec<Result<Kept>>, Transno) = match answer {
@@ -174,7 +174,7 @@ impl Ahead {
     }
 }
 
-/// How many of them go into one request: of one job, not too many bytes, and nothing goes that the same request makes or empties.
+/// How many of them go into one request: of one job and session, not too many bytes, and nothing goes that the same request makes or empties.
 fn travel_together<'a>(mut waiting: impl Iterator<Item = &'a Promise>) -> usize {
     let Some(first) = waiting.next() else { return 0 };
     let made_by = |told: &Promise| told.promise.create.as_ref().map(|create| create.fid);
@@ -185,7 +185,7 @@ fn travel_together<'a>(mut waiting: impl Iterator<Item = &'a Promise>) -> usize 
         made.extend(made_by(told));
         let goes = told.promise.remove.as_ref();
         let goes_apart = goes.is_some_and(|remove| remove.unlink.directory || made.contains(&remove.fid));
-        told.job == first.job && bytes <= BYTES_MAX && !goes_apart
+        (told.job, told.era) == (first.job, first.era) && bytes <= BYTES_MAX && !goes_apart
     });
     1 + rest.count()
 }

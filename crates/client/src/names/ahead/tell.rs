@@ -86,7 +86,8 @@ impl Ahead {
         let handle = create.foretold.as_ref().map_or(0, |foretold| foretold.handle);
         let promise = msg::Promise { create: Some(create), ..msg::Promise::default() };
         let fids = smallvec![new.parent, fid];
-        self.told(&mut state, Promise { promise, fids, dirs, job: job::current(), file });
+        let (job, era) = (job::current(), self.era_of(new.parent));
+        self.told(&mut state, Promise { promise, fids, dirs, job, era, file });
         Some(Made { attr, layout, handle })
     }
 
@@ -116,7 +117,8 @@ impl Ahead {
         };
         let file = self.data.files.find(fid);
         let promise = msg::Promise { set_attr: Some(set), ..msg::Promise::default() };
-        self.told(&mut state, Promise { promise, fids, dirs: smallvec![dir], job: job::current(), file });
+        let (job, era) = (job::current(), self.era_of(fid));
+        self.told(&mut state, Promise { promise, fids, dirs: smallvec![dir], job, era, file });
         Some(entry)
     }
 
@@ -163,9 +165,16 @@ impl Ahead {
         let unlink = Unlink { parent, name: name.clone(), directory, cred: foretell::cred_of(caller), time };
         let promise = msg::Promise { remove: Some(Remove { unlink, fid }), ..msg::Promise::default() };
         let fids = smallvec![parent, fid];
-        let told = Promise { promise, fids, dirs: smallvec![parent], job: job::current(), file: None };
+        let (job, era) = (job::current(), self.era_of(parent));
+        let told = Promise { promise, fids, dirs: smallvec![parent], job, era, file: None };
         self.told(&mut state, told);
         Some(known)
+    }
+
+    /// The session with the MDT of a file or directory. To be asked while the state is locked that says that the client has it to itself:
+    /// that is lost before the session is another one.
+    fn era_of(&self, fid: Fid) -> u64 {
+        self.targets.mdt_of(fid).map_or(0, |mdt| mdt.era())
     }
 
     fn told(self: &Arc<Self>, state: &mut State, promise: Promise) {

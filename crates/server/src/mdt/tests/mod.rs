@@ -10,6 +10,7 @@ mod keeping;
 mod load;
 mod missing;
 mod model;
+mod numbers;
 mod on_mdt;
 mod planning;
 mod promises;

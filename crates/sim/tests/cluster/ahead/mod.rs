@@ -572,6 +572,35 @@ fn who_syncs_is_told_that_it_is_lost() {
     }
 }
 
+/// A client is given up after it was told that a file took the place of another one, as gzip(1) does: the old one stays.
+#[test]
+fn what_was_told_in_a_session_that_ended_is_not_done_in_the_next() {
+    for seed in 0..8 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let (rt, _) = cluster.mount("c").await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            let (_, handle) = create(&a, dir, "old").await.expect("a new name");
+            a.files().release(handle).await;
+            a.sync_all().await.expect("the disks work");
+            ["mgs", MDS, "oss0"].iter().for_each(|server| cluster.handle().partition("a", server));
+            let (_, handle) = create(&a, dir, "new").await.expect("a new name");
+            // The first request is under way by then, or not.
+            rt.sleep(Duration::from_millis(seed * 4)).await;
+            let caller = root();
+            let unlinking = a.names().unlink(&caller, dir, b"old");
+            let unlinked = rt.timeout(Duration::from_secs(1), unlinking).await;
+            assert_eq!(unlinked.map(|done| done.is_ok()), Some(true), "it is told ahead");
+            assert!(attr(&b, dir, "new").await.is_none(), "it was given up");
+            ["mgs", MDS, "oss0"].iter().for_each(|server| cluster.handle().heal("a", server));
+            assert!(a.files().fsync(handle).await.is_err(), "the file is not there");
+            a.files().release(handle).await;
+            rt.sleep(Duration::from_secs(5)).await;
+            assert!(attr(&b, dir, "old").await.is_some(), "nothing is done without what was done before it");
+        });
+    }
+}
+
 /// Nobody may make files ahead where the MDT might have to refuse them.
 #[test]
 fn where_there_are_limits_the_mdt_is_asked() {
