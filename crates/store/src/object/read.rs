@@ -57,6 +57,26 @@ impl Objects {
         self.fetch(id, segments, reads).await
     }
 
+    /// The bytes of extents that were looked up since the caller is a reader, whatever the object has become meanwhile, and zeros between
+    /// them.
+    pub(super) async fn read_extents(
+        &self,
+        id: ObjectId,
+        extents: &[(u64, Extent)],
+    ) -> Result<Vec<Bytes>, StoreError> {
+        let mut segments = Vec::with_capacity(extents.len());
+        let mut at = extents.first().map_or(0, |(start, _)| *start);
+        for (start, extent) in extents {
+            if at < *start {
+                segments.push(Segment { len: start - at, extent: None });
+            }
+            segments.push(Segment { len: extent.len.into(), extent: Some(extent.clone()) });
+            at = start + u64::from(extent.len);
+        }
+        let reads = disk_reads(&segments);
+        self.fetch(id, segments, reads).await
+    }
+
     fn segments(
         &self,
         object: &mut Object,

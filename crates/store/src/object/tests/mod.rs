@@ -3,6 +3,7 @@
 mod basics;
 mod full;
 mod logged;
+mod merged;
 mod model;
 mod reserved;
 mod sealed;
