@@ -186,6 +186,9 @@ def talk(peer, words, node, draw, counts):
         header = {"xid": xid, "session": session, "epoch": epoch if session else 0, "slot": draw.choice([0xFFFFFFFF, 0, 1, 5])}
         if draw.random() < 0.2:
             header[draw.choice(["flags", "status", "session", "epoch", "transno", "slot", "xid"])] = draw.choice([0, 1, 2, 4, 64, 128, 255])
+        if draw.random() < 0.1:
+            # A replay of a number that nobody was told.
+            header |= {"flags": 4, "transno": draw.choice([1 << 40, 1 << 63, (1 << 64) - 2, (1 << 64) - 1])}
         if draw.random() < 0.03:
             header["lie"] = draw.choice([1, -1, 1000])
         counts["requests"] += 1

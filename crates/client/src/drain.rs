@@ -1,11 +1,11 @@
 //! Before maintenance: the client gives back everything that it keeps, so that nobody ever waits for it.
 
-use rt::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::Fid;
 use proto::wire::messages::{DRAIN_FILES_MAX, DrainDone};
+use rt::BoxFuture;
 
 use crate::{Client, Result, Shared};
 

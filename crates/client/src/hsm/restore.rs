@@ -1,11 +1,11 @@
 //! What a copytool does to bring the data of a released file back: it fills a file without a name, whose layout the file gets.
 
-use rt::BoxFuture;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::layout::LayoutHint;
 use proto::{Code, Fid, Layout, Timestamp};
+use rt::BoxFuture;
 
 use crate::data::{Call, FileRef};
 use crate::lock::{Eras, Pages as Locking, Pins, whole};
