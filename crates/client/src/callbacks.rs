@@ -72,6 +72,15 @@ impl Callbacks for CalledBack {
         }
     }
 
+    fn changes_lost(&self, target: TargetId) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        match target.kind {
+            TargetKind::Mdt => shared.names.ahead.losses.add(),
+            TargetKind::Ost => shared.names.data.back.losses.add(),
+            TargetKind::Mgs => {}
+        }
+    }
+
     fn restarted(self: Arc<Self>, target: TargetId, restate: Restate) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let Some(shared) = self.shared.upgrade() else { return };

@@ -30,8 +30,14 @@ use crate::stop::Stop;
 use crate::timing::{Counting, Timing};
 use crate::watch::{Held, Watch};
 
-/// How far in front of a target's newest number one may be that it gave before a crash.
-const REPLAYED_MAX: u64 = 1 << 32;
+/// Each start of a target gives numbers of its own, so many. One that a crash took back is never given again: its client may have been
+/// told it, and hear later that the change is lost (`docs/recovery.md#renumbered`; Lustre: `LR_EPOCH_BITS`).
+const NUMBERS_OF_START: u64 = 1 << 32;
+
+/// The first number of a start.
+fn first_number(boot: u64) -> Transno {
+    Transno(boot.saturating_sub(1).saturating_mul(NUMBERS_OF_START))
+}
 
 /// A served target of role `H`.
 pub struct Target<H: Handler> {
@@ -81,6 +87,8 @@ impl<H: Handler> Target<H> {
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
         let next = Transno(store.last_transno().0 + 1);
         let recovery = Arc::new(Recovery::new(&rt, expected, next));
+        // Replays bring their numbers, and nothing else is changed before they are over.
+        store.draw_from(first_number(store.boot()));
         let stop = Stop::default();
         let id = store.label().target;
         let safeguards = hub.habits().safeguards;
@@ -191,8 +199,7 @@ impl<H: Handler> Target<H> {
             None => return Answer::refuse(Code::NoSession),
         };
         // Nobody can have been told such a number, and a target that took it would have none left.
-        let newest = self.store.last_transno().0;
-        if call.replay.is_some_and(|replay| replay.0 > newest.saturating_add(REPLAYED_MAX)) {
+        if call.replay.is_some_and(|replay| replay > self.replayed_max()) {
             return Answer::refuse(Code::Malformed);
         }
         let mut began = self.rt.now();
@@ -220,6 +227,12 @@ impl<H: Handler> Target<H> {
         };
         self.timing.note(&counting, self.rt.now() - began);
         answer
+    }
+
+    /// The largest number that a former start can have given.
+    fn replayed_max(&self) -> Transno {
+        let newest = self.store.last_transno().max(first_number(self.store.boot()));
+        Transno(newest.0.saturating_add(NUMBERS_OF_START))
     }
 
     /// Lets a replay wait for its turn, and everything else until there are no more.

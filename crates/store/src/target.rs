@@ -338,6 +338,11 @@ impl Store {
         Ok(Transno(transno))
     }
 
+    /// Changes that do not bring a transno get none below `floor` from now on.
+    pub fn draw_from(&self, floor: Transno) {
+        self.shared.tail.lock().floor = floor.0;
+    }
+
     /// Every change up to here is durable.
     pub fn last_committed(&self) -> Transno {
         Transno(self.shared.last_committed())

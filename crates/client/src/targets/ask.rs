@@ -50,15 +50,16 @@ impl Targets {
         caller: &Caller,
         operation: impl Fn(Cred) -> O,
     ) -> Result<Answered<O::Reply>> {
-        // What is left of all that a client does is what it did first; an open leaves nothing.
-        if O::CHANGES && O::OPCODE != Open::OPCODE {
-            self.pending.in_order().await;
-        }
+        let era = if O::CHANGES && O::OPCODE != Open::OPCODE { self.in_order(fid).await? } else { None };
         let mdt = self.settled_mdt_of(fid).await?;
         let groups = if caller.uid == 0 { Some(Vec::new()) } else { None };
         let mut cred = Cred { uid: caller.uid, gid: caller.gid, groups };
         loop {
-            match mdt.call(operation(cred.clone())).await {
+            let answered = match era {
+                Some(era) => mdt.call_locked(era, operation(cred.clone()), Vec::new()).await,
+                None => mdt.call(operation(cred.clone())).await,
+            };
+            match answered {
                 Err(Error::Refused(Code::NeedGroups)) if cred.groups.is_none() => {
                     cred.groups = Some((caller.groups)());
                 }
@@ -66,5 +67,11 @@ impl Targets {
                 other => return other,
             }
         }
+    }
+    /// What is left of all that a client does is what it did first (an open leaves nothing): waits for what was told before. If something was,
+    /// this is the era of the session in which the change is to be made: what is lost with a session is not to be left out.
+    async fn in_order(&self, fid: Fid) -> Result<Option<u64>> {
+        let era = self.mdt_of(fid)?.era();
+        Ok(self.pending.in_order().await.then_some(era))
     }
 }

@@ -106,14 +106,15 @@ impl Pending {
     }
 
     /// Waits until every change is answered that was told by now, whatever is told later: who makes a change now makes it behind them.
-    pub(crate) async fn in_order(&self) {
+    /// Whether there were any.
+    pub(crate) async fn in_order(&self) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {
-            return;
+            return false;
         }
         let answered = {
             let mut table = self.table.lock();
             if table.answered == table.told {
-                return;
+                return false;
             }
             let (waiter, answered) = oneshot::channel();
             let told = table.told;
@@ -123,6 +124,7 @@ impl Pending {
         };
         self.hurry.notify_one();
         let _ = answered.await;
+        true
     }
 
     /// Waits until every change of `fid` is answered that has been told by now.
@@ -216,7 +218,7 @@ mod tests {
     #[test]
     fn who_changes_something_comes_behind_what_was_told() {
         let pending = Pending::default();
-        assert_eq!(now(pending.in_order()), Some(()));
+        assert_eq!(now(pending.in_order()), Some(false));
         for oid in 1..=2 {
             assert!(pending.begin(&[fid(oid)]));
             pending.told();
@@ -228,7 +230,7 @@ mod tests {
         pending.answered();
         assert_eq!(now(waits.as_mut()), None);
         pending.answered();
-        assert_eq!(now(waits.as_mut()), Some(()));
+        assert_eq!(now(waits.as_mut()), Some(true));
         assert!(!pending.is_waited_for());
         assert_eq!(now(pending.in_order()), None);
     }

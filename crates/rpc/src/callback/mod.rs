@@ -35,6 +35,9 @@ pub trait Callbacks: Send + Sync + 'static {
     /// is gone too, even if its caller has not seen it yet. The first session of an import is not told.
     fn session_lost(&self, target: TargetId);
 
+    /// Changes that `target` had answered are lost. Called before any caller goes on; must not wait.
+    fn changes_lost(&self, target: TargetId);
+
     /// The target restarted and knows the client: called after the replays, before the client says that it has no more
     /// of them, and awaited. The client states again what it holds, through `restate`. If the connection breaks
     /// meanwhile the future is dropped, and this is called again later.

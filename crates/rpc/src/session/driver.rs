@@ -319,12 +319,24 @@ impl Driver {
                 tracing::info!(%target, ?outcome, replays, resends, "connected");
             }
             Note::TakenOver(problem) => tracing::error!(%target, client = %self.client, problem),
-            Note::Lost { range, unknown } => tracing::error!(
-                %target, lost = ?range, unknown, "changes are lost: the target does not know them any more"
-            ),
+            Note::Lost { range, unknown } => {
+                tracing::error!(
+                    %target, lost = ?range, unknown, "changes are lost: the target does not know them any more"
+                );
+                if range.is_some() {
+                    self.tell_changes_lost();
+                }
+            }
             Note::ReplayRefused(transno, code) => {
                 tracing::error!(%target, ?transno, %code, "a change is lost: its replay was refused");
+                self.tell_changes_lost();
             }
+        }
+    }
+
+    fn tell_changes_lost(&self) {
+        if let Some(callbacks) = self.called().callbacks() {
+            callbacks.changes_lost(self.target);
         }
     }
 

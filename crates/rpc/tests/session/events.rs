@@ -45,6 +45,8 @@ impl Callbacks for Listener {
         Box::pin(async { Err(Code::NotSupported) })
     }
 
+    fn changes_lost(&self, _: TargetId) {}
+
     fn session_lost(&self, _: TargetId) {
         // It may look at the import.
         assert!(self.import.lock().upgrade().expect("the import lives").session() != 0);

@@ -86,6 +86,8 @@ impl Callbacks for Client {
         Box::pin(async { Ok(Reply::RevokeBits(msg::Done {})) })
     }
 
+    fn changes_lost(&self, _: TargetId) {}
+
     fn session_lost(&self, _: TargetId) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }

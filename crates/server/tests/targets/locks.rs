@@ -165,6 +165,8 @@ impl Callbacks for Client {
         })
     }
 
+    fn changes_lost(&self, _: TargetId) {}
+
     fn session_lost(&self, _: TargetId) {
         self.state.lock().kept = None;
         self.lost.fetch_add(1, Ordering::Relaxed);

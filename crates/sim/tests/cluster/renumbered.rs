@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{AttrChange, Client, Handle};
-use proto::Fid;
+use client::{AttrChange, Client, Error, Handle};
+use proto::{Code, Fid};
 use rt::Rt;
 use rt::sim::{Options, Sim, Step};
 use weft_sim::cluster::{Cluster, Shape};
@@ -195,5 +195,49 @@ fn what_comes_behind_replays_that_changed_nothing_is_kept() {
         let found =
             rt.timeout(Duration::from_secs(300), client.names().lookup(&root(), Fid::ROOT, b"new")).await;
         assert_eq!(found.expect("the MDT serves it").expect("it is there").fid, fid);
+    });
+}
+
+/// A client is given up while it is cut off, and with it what the MDT lost: it hears of the loss once. The numbers of what was lost are not given
+/// again, so that what it does afterwards does not pass for lost, too.
+#[test]
+fn numbers_of_what_is_lost_are_not_given_again() {
+    run(7, async |cluster| {
+        let world = cluster.handle();
+        cluster.start_servers();
+        let (rt, user) = cluster.mount("user").await;
+        let (_, other) = cluster.mount("other").await;
+        cluster.osts_are_known(&user).await;
+        let mkdir = async |client: &Client, name: &str| {
+            let (name, none) = (name.as_bytes(), bytes::Bytes::new());
+            client.names().make(&root(), Fid::ROOT, name, 0o040_755, 0, none).await.map(drop)
+        };
+        mkdir(&other, "others").await.expect("a new name");
+        other.sync_all().await.expect("it is healthy");
+        for n in 0..40 {
+            mkdir(&user, &format!("lost{n}")).await.expect("a new name");
+        }
+        let servers = ["mds".to_owned()];
+        cluster.cut_power(&servers);
+        ["mgs", "mds", "oss0"].iter().for_each(|server| world.partition("user", server));
+        cluster.restart(&servers);
+        mkdir(&other, "later").await.expect("the one that is cut off is given up");
+        ["mgs", "mds", "oss0"].iter().for_each(|server| world.heal("user", server));
+        let names = user.names();
+        let lost = rt.timeout(Duration::from_secs(300), names.lookup(&root(), Fid::ROOT, b"lost39")).await;
+        assert!(lost.expect("the MDT serves it").is_err(), "nothing was lost");
+        mkdir(&user, "new").await.expect("a new name");
+        assert_eq!(user.sync_all().await, Err(Error::Refused(Code::Evicted)), "it is told of the loss");
+        mkdir(&user, "newest").await.expect("a new name");
+        assert_eq!(user.sync_all().await, Ok(()), "what is lost was told");
+        cluster.cut_power(&servers);
+        cluster.restart(&servers);
+        for name in ["new", "newest"] {
+            other
+                .names()
+                .lookup(&root(), Fid::ROOT, name.as_bytes())
+                .await
+                .expect("it was said to be durable");
+        }
     });
 }

@@ -39,6 +39,8 @@ pub struct Group {
 pub struct Tail {
     /// The newest transno.
     pub last: u64,
+    /// Transnos that are drawn are not smaller.
+    pub floor: u64,
     /// Last transno that a group commit has taken.
     pub taken: u64,
     /// Somebody waits.
@@ -74,7 +76,7 @@ impl Tail {
     }
 
     /// Starts a batch of `count` changes that take `bytes` in all. Draws its transno, or keeps `wanted` if that is
-    /// behind all others.
+    /// behind all others: what is to have one of before does not go behind the floor.
     pub fn begin(
         &mut self,
         wanted: Option<u64>,
@@ -82,7 +84,8 @@ impl Tail {
         bytes: usize,
         now: impl FnOnce() -> Time,
     ) -> (u64, &mut Body) {
-        let transno = wanted.filter(|&wanted| wanted > self.last).unwrap_or_else(|| self.last + 1);
+        let least = if wanted.is_some() { 0 } else { self.floor };
+        let transno = wanted.unwrap_or(0).max(self.last + 1).max(least);
         self.last = transno;
         self.since.get_or_insert_with(now);
         self.bytes += bytes as u64;

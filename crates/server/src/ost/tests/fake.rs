@@ -370,6 +370,8 @@ impl Callbacks for Fake {
         })
     }
 
+    fn changes_lost(&self, _: TargetId) {}
+
     fn session_lost(&self, _: TargetId) {
         let mut state = self.state.lock();
         let figures = state.figures;

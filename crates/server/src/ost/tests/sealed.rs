@@ -21,6 +21,8 @@ impl Callbacks for Quiet {
 
     fn session_lost(&self, _: TargetId) {}
 
+    fn changes_lost(&self, _: TargetId) {}
+
     fn restarted(self: Arc<Self>, _: TargetId, _: Restate) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }

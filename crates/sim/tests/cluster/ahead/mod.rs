@@ -10,6 +10,7 @@ use proto::wire::messages::{QUOTA_USER, SetQuota};
 use proto::{Attr, Code, Fid, TargetId};
 use rt::Rt;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
+use weft_sim::scenario::on;
 use weft_sim::workload::{READ_WRITE, root};
 
 const MDS: &str = "mds";
@@ -599,6 +600,35 @@ fn what_was_told_in_a_session_that_ended_is_not_done_in_the_next() {
             assert!(attr(&b, dir, "old").await.is_some(), "nothing is done without what was done before it");
         });
     }
+}
+
+/// The same of a change that nobody tells ahead, and that waits behind what was told.
+#[test]
+fn what_waited_behind_a_session_that_ended_is_not_done_in_the_next() {
+    check(1, async |cluster| {
+        let (a, b) = mounts(cluster).await;
+        let (rt, _) = cluster.mount("c").await;
+        let dir = mkdir(&a, Fid::ROOT, b"d").await;
+        let (_, handle) = create(&a, Fid::ROOT, "old").await.expect("a new name");
+        a.files().release(handle).await;
+        a.sync_all().await.expect("the disks work");
+        ["mgs", MDS, "oss0"].iter().for_each(|server| cluster.handle().partition("a", server));
+        let (_, handle) = create(&a, dir, "new").await.expect("a new name");
+        let unlinking = on(cluster.handle(), "a", {
+            let a = a.clone();
+            async move { a.names().unlink(&root(), Fid::ROOT, b"old").await }
+        });
+        rt.sleep(Duration::from_secs(1)).await;
+        assert!(attr(&b, dir, "new").await.is_none(), "it was given up");
+        ["mgs", MDS, "oss0"].iter().for_each(|server| cluster.handle().heal("a", server));
+        let unlinked = unlinking.await.expect("it lives");
+        assert_eq!(unlinked.map(drop), Err(Error::Refused(Code::Evicted)));
+        assert!(a.files().fsync(handle).await.is_err(), "the file is not there");
+        assert!(
+            attr(&b, Fid::ROOT, "old").await.is_some(),
+            "nothing is done without what was done before it"
+        );
+    });
 }
 
 /// Nobody may make files ahead where the MDT might have to refuse them.
