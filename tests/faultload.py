@@ -305,6 +305,9 @@ class Tree(Worker):
                     self.timed(os.write, fd, data[wrote:])
                 self.timed(os.fchmod, fd, 0o644)
                 self.timed(os.utime, fd, (1_700_000_000, 1_700_000_000))
+                if self.shared.may_be_full.value:
+                    # What a full disk refuses after write has taken it is told by fsync.
+                    self.timed(os.fsync, fd)
             finally:
                 self.timed(os.close, fd)
         for n in range(4):

@@ -1188,11 +1188,12 @@ has_completed() { mdt_says "completed_clients: 1" || mdt_says "completed_clients
 
 t_abort_recovery() {
   local away started
-  echo before > "$two_a/file"
-  "$WEFT" sync "$two_a"
   # Who holds nothing is not waited for.
-  # The lease of the dead client may run out before anybody looks, on a machine that is slow: then it is tried again.
+  # The lease of the dead client may run out before anybody looks, on a machine that is slow: then it is tried again, when it is durable
+  # that the MDT has forgotten that client.
   for _ in 1 2 3; do
+    echo before > "$two_a/file"
+    "$WEFT" sync "$two_a"
     mountpoint -q "$two_b" || two_mount "$two_b"
     stat "$two_b/file"
     away=$(daemon_pid "$two_b")
