@@ -12,17 +12,17 @@ use crate::boot::Boot;
 use crate::engine::{Engine, FjallEngine, MemoryEngine};
 use crate::error::StoreError;
 use crate::label::{self, Label};
-use crate::limits::Limits;
+use crate::limits::{BLOCK_BYTES, Limits};
 use crate::log;
 use crate::log::record::read_body;
 use crate::log::scan::{Scanned, scan};
 use crate::log::segment::Record;
 use crate::log::writer::{Begin, Writer};
 use crate::object::logged::Kept;
-use crate::reserve::Reserve;
+use crate::reserve::{Reserve, is_full};
 use crate::right::Owned;
 use crate::shared::{Shared, record_bytes};
-use crate::takeover;
+use crate::takeover::{TakeOver, Taken};
 use crate::view::View;
 
 /// Directory of the key-value engine's files, unless an owner made itself another one.
@@ -93,44 +93,48 @@ pub(crate) async fn open(
         Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(log::scan::newest(&log_dir).await?)),
     };
     // Nothing else is written before the boot is durable: its number is in the names of all files made from now on.
-    Boot { number: boot, taken: told.taken }.write(&dir).await?;
+    write_boot(&dir, &reserve, Boot { number: boot, taken: told.taken }).await?;
     label.renew(&dir).await?;
-    let engine = if in_place {
-        let name = engine_name(&dir, &log_dir).await?;
-        if was_being_made(rt, &dir, &log_dir, (&name, told)).await? {
-            discard_engine(rt, &dir, &name).await?;
-        }
-        open_engine(rt, &dir, &name, limits).await?
-    } else {
-        takeover::own_engine(rt, &dir, &log_dir, boot, limits).await?
-    };
-    let position = engine.position()?;
-    let view = View::new(engine, position, limits, rt.memory_share());
-    let (mut log, last) = {
-        let log = match in_place {
-            true => read_log(&log_dir, &view, position, told.taken).await?,
-            false => takeover::read_log(rt, &log_dir, &view, position, told.taken).await?,
-        };
-        let last = log.scanned.last;
-        (log, last)
-    };
-    std::mem::take(&mut log.kept).put_back(&dir).await?;
-    let begin = Begin { boot, prev: if in_place { last } else { position }, salt: rt.random_u64() };
-    let writer = if in_place {
-        Writer::create(log_dir.clone(), begin, limits).await?
-    } else {
-        let mut writer = Writer::create_held_back(log_dir.clone(), begin, limits).await?;
-        takeover::copy_log(&mut writer, &mut log.records, &mut log.scanned).await?;
-        writer.release().await?;
-        writer
+    let over = TakeOver { rt, dir: &dir, log_dir: &log_dir, boot, limits, reserve: &reserve };
+    let Taken { view, log, last, writer } = match in_place {
+        true => go_on(&over, told).await?,
+        false => over.run(told.taken).await?,
     };
     // From now on a log without that first block is damaged.
-    Boot { number: boot, taken: boot }.write(&dir).await?;
+    write_boot(&dir, &reserve, Boot { number: boot, taken: boot }).await?;
     tidy_engines(rt, &dir, &log_dir).await?;
     let right = owned.map(|owned| owned.right);
     let shared = Shared::new(rt, limits, log_dir, view, last, right, reserve);
     fill_backlog(&shared, log, writer.allocated());
     Ok(Opened { label, boot, dir, shared, writer })
+}
+
+/// Writes which boot it is, at the cost of the reserve.
+async fn write_boot(dir: &Dir, reserve: &Reserve, boot: Boot) -> Result<(), StoreError> {
+    loop {
+        match boot.write(dir).await {
+            Err(StoreError::Io(error)) if is_full(&error) && reserve.give_up(BLOCK_BYTES as u64).await? => {}
+            done => return done,
+        }
+    }
+}
+
+/// The target as it was left, with a log that goes on.
+async fn go_on(of: &TakeOver<'_>, told: Boot) -> Result<Taken, StoreError> {
+    let TakeOver { rt, dir, log_dir, boot, limits, .. } = *of;
+    let name = engine_name(dir, log_dir).await?;
+    if was_being_made(rt, dir, log_dir, (&name, told)).await? {
+        discard_engine(rt, dir, &name).await?;
+    }
+    let engine = open_engine(rt, dir, &name, limits).await?;
+    let position = engine.position()?;
+    let view = View::new(engine, position, limits, rt.memory_share());
+    let mut log = read_log(log_dir, &view, position, told.taken).await?;
+    std::mem::take(&mut log.kept).put_back(dir).await?;
+    let last = log.scanned.last;
+    let begin = Begin { boot, prev: last, salt: rt.random_u64() };
+    let writer = Writer::create(log_dir.clone(), begin, limits).await?;
+    Ok(Taken { view, log, last, writer })
 }
 
 /// What the log has behind the engine's position.

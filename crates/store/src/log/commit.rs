@@ -12,9 +12,10 @@ use std::task::Poll;
 use rt::File;
 
 use crate::error::StoreError;
+use crate::log::record::Body;
 use crate::log::tail::{Due, Group, Tail};
 use crate::log::writer::Writer;
-use crate::reserve::is_full;
+use crate::reserve::{Reserve, is_full};
 use crate::shared::Shared;
 
 /// Commits what nobody waits for, until the store is closed, abandoned or poisoned; then nobody writes any more.
@@ -125,7 +126,7 @@ fn end(shared: &Shared, writer: &Writer) {
 async fn commit(shared: &Shared, writer: &mut Writer, group: Group) -> Result<(), StoreError> {
     sync_all(&group.data).await?;
     let allocated_before = writer.allocated();
-    prepare(shared, writer, &group).await?;
+    prepare(&shared.reserve, writer, &group.bodies).await?;
     let under = shared.counts.writes.begin(&shared.rt);
     let appended = writer.append(&group.bodies).await?;
     under.done(&shared.rt, appended.bytes);
@@ -145,14 +146,13 @@ async fn commit(shared: &Shared, writer: &mut Writer, group: Group) -> Result<()
     Ok(())
 }
 
-/// Sees to it that the group fits into the log, at the cost of the reserve.
-async fn prepare(shared: &Shared, writer: &mut Writer, group: &Group) -> std::io::Result<()> {
+/// Sees to it that `bodies` fit into the log, at the cost of the reserve.
+pub(crate) async fn prepare(reserve: &Reserve, writer: &mut Writer, bodies: &[Body]) -> std::io::Result<()> {
     loop {
-        match writer.prepare(&group.bodies).await {
+        match writer.prepare(bodies).await {
             Err(error) if is_full(&error) => {
-                shared.reserve.deny();
-                let bytes = Writer::len_of(&group.bodies) as u64 + shared.limits.allocate_bytes;
-                if !shared.reserve.give_up(bytes).await? {
+                reserve.deny();
+                if !reserve.give_up(writer.wanted(bodies)).await? {
                     return Err(error);
                 }
             }

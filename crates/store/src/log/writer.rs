@@ -111,6 +111,11 @@ impl Writer {
         self.reserve(Writer::len_of(bodies) as u64).await
     }
 
+    /// Bytes that are given up for `bodies` if there is no space.
+    pub fn wanted(&self, bodies: &[Body]) -> u64 {
+        Writer::len_of(bodies) as u64 + self.limits.allocate_bytes
+    }
+
     /// Bytes that `bodies` take in a segment.
     pub fn len_of(bodies: &[Body]) -> usize {
         bodies.iter().map(|body| stride(body.bytes.len())).sum()

@@ -3,7 +3,11 @@
 
 use rt::sim::{Handle, Options, Sim};
 
+use super::owned::Toy;
 use super::*;
+use crate::Owned;
+use crate::log;
+use crate::open::Way;
 
 const NODE: &str = "server";
 const PATH: &str = "target";
@@ -188,4 +192,44 @@ fn without_inodes_nothing_grows() {
         store.room(Need::Growth).await?;
         store.close().await
     });
+}
+
+async fn take_over(rt: &Rt, epoch: u64, before: u64) -> Result<Arc<Store>, StoreError> {
+    let owned = Owned { right: Arc::new(Toy::default()), epoch, before, in_place: before == 0 };
+    Store::start(rt, PATH, Some(small()), Way::Owned(owned)).await
+}
+
+/// An owner that takes a target over writes what the log holds once more: the reserve has room for it, and if that is not enough, nothing
+/// stays of the attempt.
+#[test]
+fn a_target_on_a_full_disk_is_taken_over() {
+    // Some 8 KiB of the log each.
+    let sizes = (18..30).step_by(2).map(|changes| (changes, true)).chain([(500, false)]);
+    for (changes, fits) in sizes {
+        on_a_disk(async |handle, rt| {
+            handle.set_capacity(NODE, 1 << 30);
+            let store = take_over(&rt, 1, 0).await?;
+            looked(&rt, &store).await?;
+            for key in 0..changes {
+                let last = store.commit(batch([put(&format!("{key}"), &"x".repeat(3800))]))?;
+                store.committed(last).await?;
+            }
+            store.abandon().await;
+            drop(store);
+            handle.set_capacity(NODE, used(&rt).await);
+            if !fits {
+                let log = rt.disk().open_dir(PATH).await?.subdir(log::DIR).await?;
+                let before = log.list().await?;
+                for epoch in 2..5 {
+                    assert!(take_over(&rt, epoch, 1).await.is_err(), "it does not fit");
+                }
+                assert_eq!(log.list().await?, before, "each attempt leaves something");
+                handle.set_capacity(NODE, 1 << 30);
+            }
+            let store = take_over(&rt, 5, 1).await?;
+            assert!((0..changes).all(|key| value_of(&store, &format!("{key}")).is_some()));
+            store.abandon().await;
+            Ok(())
+        });
+    }
 }

@@ -16,7 +16,7 @@ use crate::{Batch, Change, Owned, Right, Store, StoreError, check};
 
 /// A right that a test takes away and gives back.
 #[derive(Default)]
-struct Toy {
+pub(super) struct Toy {
     suspended: AtomicBool,
     lost: AtomicBool,
     changed: Notify,
