@@ -114,6 +114,16 @@ impl Rt {
         }
     }
 
+    /// The same for what the caller has found to wait for others: where nobody sees a difference it is polled before this returns, and then by
+    /// whoever wakes it, so that no core is woken to find that there is nothing to do.
+    #[track_caller]
+    pub fn spawn_waiting(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match &self.driver {
+            Driver::Os(node) => node.spawn_waiting(Box::pin(future)),
+            Driver::Sim(node) => node.spawn(Box::pin(future)),
+        }
+    }
+
     /// Runs `future` as a task that has work of its own for long, as a connection has: it goes to one core after another, and what it
     /// spawns stays with it.
     #[track_caller]
@@ -139,7 +149,7 @@ impl Rt {
         let mut future: BoxFuture<'static, ()> = Box::pin(future);
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         if future.as_mut().poll(&mut cx).is_pending() {
-            self.spawn(future);
+            self.spawn_waiting(future);
         }
     }
 

@@ -99,7 +99,7 @@ impl Dispatcher {
         }
         let waits = Waits::count(&self.changes);
         let operation = OfJob::new(job::current(), operation);
-        self.rt.spawn(async move {
+        self.rt.spawn_waiting(async move {
             let _waits = waits;
             reply.send(operation.await);
         });
@@ -115,7 +115,7 @@ impl Dispatcher {
             return reply.send(Ok(Answer::Done));
         }
         let operation = OfJob::new(job::current(), operation);
-        self.rt.spawn(async move {
+        self.rt.spawn_waiting(async move {
             operation.await;
             reply.send(Ok(Answer::Done));
         });
@@ -154,7 +154,7 @@ impl Dispatcher {
         let (waiting, told) = self.interrupts.wait(reply.unique(), pid, ends, operation);
         self.watch(told);
         let (ops, job) = (self.ops.clone(), job::current());
-        self.rt.spawn(async move {
+        self.rt.spawn_waiting(async move {
             match OfJob::new(job, waiting).await {
                 Outcome::Done(result) => reply.send(result),
                 Outcome::Interrupted(operation) => {

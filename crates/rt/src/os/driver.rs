@@ -36,6 +36,14 @@ impl Driver {
         }
     }
 
+    /// Polls `future`, and runs it to its end as a task.
+    pub(super) fn spawn_waiting(&self, future: BoxFuture<'static, ()>) {
+        match &self.reactors {
+            Some(reactors) => reactors.spawn_waiting(future),
+            None => drop(self.handle.spawn(future)),
+        }
+    }
+
     /// Runs `future` as a task of any core: for what has work of its own for long.
     pub(super) fn spawn_apart(&self, future: BoxFuture<'static, ()>) {
         match &self.reactors {

@@ -170,6 +170,11 @@ impl Node {
         self.inner.driver.spawn(Box::pin(abort_on_panic(future)));
     }
 
+    /// Polls `future`, and runs it to its end as a task.
+    pub fn spawn_waiting(&self, future: BoxFuture<'static, ()>) {
+        self.inner.driver.spawn_waiting(Box::pin(abort_on_panic(future)));
+    }
+
     /// Runs `future` as a task that has work of its own for long, so it need not be where the caller is.
     pub fn spawn_apart(&self, future: BoxFuture<'static, ()>) {
         self.inner.driver.spawn_apart(Box::pin(abort_on_panic(future)));

@@ -146,6 +146,17 @@ pub(super) fn current(node: u64) -> Option<usize> {
     LOCAL.with(|local| local.core.get()).filter(|(of, _)| *of == node).map(|(_, number)| number)
 }
 
+/// Has the core that the caller is on poll a task; gives it back if the caller is on none of `node`.
+pub(super) fn schedule_here(node: u64, task: Arc<Task>) -> Result<(), Arc<Task>> {
+    match current(node) {
+        Some(_) => {
+            LOCAL.with(|local| local.tasks.borrow_mut().push_back(task));
+            Ok(())
+        }
+        None => Err(task),
+    }
+}
+
 impl Core {
     pub(super) fn new(node: u64, number: usize) -> io::Result<Core> {
         Ok(Core {

@@ -99,6 +99,11 @@ impl Reactors {
         task::spawn(self.here(), future);
     }
 
+    /// Polls `future` now, and runs it to its end as a task of this core; of a thread that is none of these, of whichever core wakes it.
+    pub(super) fn spawn_waiting(&self, future: BoxFuture<'static, ()>) {
+        task::spawn_waiting(self.here(), future);
+    }
+
     /// Runs `future` as a task of one core after another.
     pub(super) fn spawn_apart(&self, future: BoxFuture<'static, ()>) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;

@@ -12,6 +12,8 @@ use crate::BoxFuture;
 /// A future that one core polls.
 pub(super) struct Task {
     core: Arc<Core>,
+    /// Whichever core wakes it polls it.
+    floats: bool,
     key: u64,
     /// Gone when it is done.
     future: Mutex<Option<BoxFuture<'static, ()>>>,
@@ -21,18 +23,28 @@ pub(super) struct Task {
 
 /// Has `core` run `future` to its end. One that comes after the core was stopped is dropped.
 pub(super) fn spawn(core: &Arc<Core>, future: BoxFuture<'static, ()>) {
-    let mut future = Some(future);
-    let task = core.keep(|key| {
-        let future = Mutex::new(future.take());
-        Arc::new(Task { core: core.clone(), key, future, is_queued: AtomicBool::new(true) })
-    });
-    if let Some(task) = task {
+    if let Some(task) = make(core, false, future) {
         core.schedule(task);
     }
 }
 
+/// Polls `future` now, and has a core run it to its end: `core`, or if the calling thread is none, any core that wakes it.
+pub(super) fn spawn_waiting(core: &Arc<Core>, future: BoxFuture<'static, ()>) {
+    if let Some(task) = make(core, !core.is_here(), future) {
+        task.run();
+    }
+}
+
+fn make(core: &Arc<Core>, floats: bool, future: BoxFuture<'static, ()>) -> Option<Arc<Task>> {
+    let mut future = Some(future);
+    core.keep(|key| {
+        let future = Mutex::new(future.take());
+        Arc::new(Task { core: core.clone(), floats, key, future, is_queued: AtomicBool::new(true) })
+    })
+}
+
 impl Task {
-    /// Polls it once. Only for the core's thread.
+    /// Polls it once. Only for the core's thread, and for whoever makes it.
     pub(super) fn run(self: &Arc<Self>) {
         // Before the poll: a wake-up from now on asks for another one.
         self.is_queued.swap(false, Ordering::AcqRel);
@@ -48,6 +60,14 @@ impl Task {
         }
     }
 
+    fn schedule(self: Arc<Self>) {
+        match self.floats {
+            true => core::schedule_here(self.core.node(), self.clone())
+                .unwrap_or_else(|task| self.core.schedule(task)),
+            false => self.core.clone().schedule(self),
+        }
+    }
+
     /// Drops what it holds.
     pub(super) fn cancel(&self) {
         let future = self.future.lock().take();
@@ -58,14 +78,13 @@ impl Task {
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         if !self.is_queued.swap(true, Ordering::AcqRel) {
-            let core = self.core.clone();
-            core.schedule(self);
+            self.schedule();
         }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.is_queued.swap(true, Ordering::AcqRel) {
-            self.core.schedule(self.clone());
+            self.clone().schedule();
         }
     }
 }
