@@ -124,17 +124,24 @@ impl Shared {
         Ok(Sum::of(&made, &attrs).blocks)
     }
 
-    async fn move_locked(self: &Arc<Self>, caller: &Caller, source: Source, hint: &LayoutHint) -> Result<()> {
+    async fn move_locked(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut source: Source,
+        hint: &LayoutHint,
+    ) -> Result<()> {
         let fid = source.file.fid;
-        self.check_objects(&source).await?;
+        // Whatever the MDT believes, nothing that is there is left behind.
+        source.attr.size = self.check_objects(&source).await?;
         let handle = self.create_heir(hint.clone()).await?;
         let moved = self.move_into(caller, fid, &source, handle).await;
         self.files.release(handle).await;
         moved
     }
 
-    /// A file that has lost data is not moved: what is missing would be zeros for ever, and nothing would tell of the loss.
-    async fn check_objects(self: &Arc<Self>, source: &Source) -> Result<()> {
+    /// A file that has lost data is not moved: what is missing would be zeros for ever, and nothing would tell of the loss. Gives where its
+    /// objects end.
+    async fn check_objects(self: &Arc<Self>, source: &Source) -> Result<u64> {
         let Source { file, layout, attr, .. } = source;
         let there = self.names.data.objects.true_size(file, layout).await?;
         if there < attr.size {
@@ -144,7 +151,7 @@ impl Shared {
             );
             return Err(Error::Refused(Code::Io));
         }
-        Ok(())
+        Ok(there)
     }
 
     /// Moves the data into a file without a name, which has the other layout then.

@@ -167,6 +167,8 @@ impl<H: Handler> Target<H> {
             return;
         }
         self.recovery.is_done(session.client());
+        // What is still under way must not come behind what others, or the same client, do from now on.
+        self.store.end(session.author());
         // While others replay, nothing else may draw a transno: theirs would be taken, and a commit mark beyond them
         // would tell their clients that what they have not replayed yet is durable.
         self.exports.departed.lock().push(session.clone());
@@ -189,6 +191,13 @@ impl<H: Handler> Target<H> {
         for session in departed {
             self.handler.ended(&session);
             self.forget_records(session.client());
+        }
+    }
+
+    /// A request is done whose session may have ended meanwhile: what it has taken for the session since is given back.
+    pub(crate) fn clear_away_after(&self, session: &Session<H::Session>) {
+        if session.is_over() && !self.recovery.is_active() {
+            self.handler.ended(session);
         }
     }
 

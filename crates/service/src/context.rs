@@ -8,7 +8,7 @@ use proto::wire::Reply;
 use proto::wire::messages::Space;
 use proto::{ClientId, Code, JobId, Transno, Xid};
 use rpc::{Peer, Role};
-use store::{Batch, Change, Store, StoreError};
+use store::{Author, Batch, Change, Store, StoreError};
 
 use crate::keys;
 use crate::session::Session;
@@ -63,7 +63,8 @@ impl<S> Ctx<S> {
     /// Makes the record that answers this request if it is sent again; its change goes into the batch of the
     /// request's own changes.
     pub fn recorder(&self) -> Recorder {
-        Recorder { client: self.session.client(), slot: self.slot, xid: self.xid }
+        let author = self.session.author().clone();
+        Recorder { client: self.session.client(), slot: self.slot, xid: self.xid, author }
     }
 
     /// Commits `batch` together with the record of `reply`: the usual end of a changing request.
@@ -74,20 +75,27 @@ impl<S> Ctx<S> {
             record
         });
         batch.replay = self.replay;
+        batch.author = Some(self.session.author().clone());
         let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
         Ok(Done { reply, bulk: Vec::new(), transno, record })
     }
 }
 
 /// Makes the record of a reply; free of borrows, for stores that learn the result late.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Recorder {
     client: ClientId,
     slot: Option<u32>,
     xid: Xid,
+    author: Arc<Author>,
 }
 
 impl Recorder {
+    /// Whom the change is made for.
+    pub fn into_author(self) -> Arc<Author> {
+        self.author
+    }
+
     /// The change that records `reply`, and the record; `None` for a request without a slot. The stored record says
     /// transno 0: the value's version is the transno.
     pub fn record(&self, reply: &Reply) -> Option<(Change, ReplyRecord)> {
@@ -137,6 +145,7 @@ pub fn code_of(error: &StoreError) -> Code {
         StoreError::NoSpace => Code::NoSpace,
         StoreError::OverLimit => Code::Quota,
         StoreError::Gone | StoreError::Ended => Code::Gone,
+        StoreError::Over => Code::Evicted,
         StoreError::Corrupt { .. } | StoreError::Damaged(_) => Code::Corrupt,
         StoreError::NotATarget(_) | StoreError::Poisoned | StoreError::NotOwner | StoreError::Io(_) => {
             Code::Io

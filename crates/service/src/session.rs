@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use proto::{ClientId, Transno};
 use rpc::{Origin, Role};
 use rt::{Rt, Time};
-use store::{Store, StoreError};
+use store::{Author, Store, StoreError};
 
 use crate::keys;
 use crate::recent::Recent;
@@ -37,6 +37,8 @@ pub struct Session<S> {
     from: Mutex<Origin>,
     began: Time,
     recent: Recent,
+    /// Nothing is changed for the session any more when it is over.
+    author: Arc<Author>,
     data: S,
 }
 
@@ -68,6 +70,7 @@ impl<S: Default> Session<S> {
             from: Mutex::new(begun.from),
             began: begun.now,
             recent: Recent::default(),
+            author: Arc::default(),
             data: S::default(),
         }
     }
@@ -97,6 +100,16 @@ impl<S> Session<S> {
     /// Whether the client was known before the target restarted.
     pub fn resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// Whom its changes are made for.
+    pub(crate) fn author(&self) -> &Arc<Author> {
+        &self.author
+    }
+
+    /// The session has ended: nothing is changed for it any more, and nothing must be kept.
+    pub fn is_over(&self) -> bool {
+        self.author.is_over()
     }
 
     /// What the role keeps for the session.

@@ -222,7 +222,9 @@ impl<H: Handler> Target<H> {
             _ => {
                 let ctx = Ctx::new(&self.store, session, call.peer.clone(), call.xid, None, None, call.job);
                 let (request, bulk) = taken(call);
-                result::<H>(self.carry_out(&ctx, request, bulk).await)
+                let done = self.carry_out(&ctx, request, bulk).await;
+                self.clear_away_after(ctx.session());
+                result::<H>(done)
             }
         };
         self.timing.note(&counting, self.rt.now() - began);
@@ -337,6 +339,7 @@ impl<H: Handler> Target<H> {
         let asked = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{:?}", call.request));
         let (request, bulk) = taken(call);
         let result = self.carry_out(&ctx, request, bulk).await;
+        self.clear_away_after(session);
         if let Some(asked) = asked {
             let client = session.client();
             let transno = result.as_ref().map(|done| done.transno);

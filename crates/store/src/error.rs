@@ -12,6 +12,9 @@ pub enum StoreError {
     /// The object was destroyed before.
     #[error("the object was destroyed")]
     Gone,
+    /// Whoever it was done for was given up; nothing was changed.
+    #[error("whoever asked for it was given up")]
+    Over,
     /// Stored bytes do not match their checksum.
     #[error("{what} does not match its checksum")]
     Corrupt {

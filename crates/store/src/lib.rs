@@ -40,5 +40,5 @@ pub use right::{Owned, Right};
 pub use scan::{Scan, after, scan_all};
 pub use snapshot::Snapshot;
 pub use sums::Sums;
-pub use target::{Batch, Change, Need, Store, Value};
+pub use target::{Author, Batch, Change, Need, Store, Value};
 pub use view::{Guarded, Held, Known};

@@ -1,7 +1,7 @@
 //! One target's store: keys and values with a commit log in front.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -67,6 +67,21 @@ pub struct Batch {
     /// Transno that a replayed change had before; `None` draws a new one. It is kept if it is larger than all that
     /// this target has given out; otherwise a new one is drawn, and the caller tells its client.
     pub replay: Option<Transno>,
+    /// Whom the changes are made for, if they are to be left out once that is over.
+    pub author: Option<Arc<Author>>,
+}
+
+/// Whoever changes are made for, until it is over ([`Store::end`]).
+#[derive(Debug, Default)]
+pub struct Author {
+    over: AtomicBool,
+}
+
+impl Author {
+    /// Nothing is committed for it any more.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
 }
 
 /// What a change needs of the disk.
@@ -307,6 +322,9 @@ impl Store {
         if tail.closing {
             return Err(StoreError::Poisoned);
         }
+        if batch.author.is_some_and(|author| author.is_over()) {
+            return Err(StoreError::Over);
+        }
         let sums = batch.sums.settle(view)?;
         let changes = batch.changes.iter().chain(&sums);
         let values = values.into_iter().chain(sums.iter().map(|sum| sum.value.clone()));
@@ -336,6 +354,13 @@ impl Store {
             self.shared.commit_wake.notify_one();
         }
         Ok(Transno(transno))
+    }
+
+    /// From now on nothing is committed for `author`: what is under way for it fails with [`StoreError::Over`].
+    pub fn end(&self, author: &Author) {
+        // Under the lock that every commit takes: what was committed before is there when this returns.
+        let _tail = self.shared.tail.lock();
+        author.over.store(true, Ordering::Release);
     }
 
     /// Changes that do not bring a transno get none below `floor` from now on.

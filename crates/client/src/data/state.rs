@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use proto::wire::messages::Entry;
 use proto::{Attr, Code, DataTarget, Fid, FileOwner, Layout, Timestamp, Transno};
 use rt::sync::{Notify, Semaphore};
 
@@ -160,10 +161,27 @@ impl FileState {
         }
     }
 
-    /// Takes over whose file it is, unless something newer is known.
+    /// Takes over whose file it is, unless something newer is known. What this client tells ahead of the MDT has no version yet, and is newer
+    /// than all that it knows.
     pub(crate) fn set_owner(&self, attr: &Attr) {
         let mut inner = self.inner.lock();
-        inner.owner = inner.owner.newer(FileOwner::of(attr));
+        let (known, told) = (inner.owner, FileOwner::of(attr));
+        inner.owner = match told.version {
+            0 => FileOwner { version: known.version, ..told },
+            _ => known.newer(told),
+        };
+    }
+
+    /// The MDT has done what this client told ahead of it: that is of this version. Nothing was sent in between.
+    pub(crate) fn owner_is_of(&self, version: u64) {
+        let mut inner = self.inner.lock();
+        inner.owner.version = inner.owner.version.max(version);
+    }
+
+    /// Takes over what the MDT says of the file's data: where it lies, and whose it is.
+    pub(crate) fn set_entry(&self, entry: Entry) {
+        self.set_owner(&entry.attr);
+        self.set_layout(entry.layout);
     }
 
     /// Whose file it is. The OSTs know better if somebody has changed it since.

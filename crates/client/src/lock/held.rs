@@ -474,16 +474,18 @@ impl Held {
         self.writers
     }
 
-    /// The same, if none of them is under way.
-    pub(super) fn writers_so_far(&self) -> Option<u64> {
-        self.users.values().all(|user| !user.want.write).then_some(self.writers)
+    /// The same, if none of them is under way; and the highest number of what is held.
+    pub(super) fn writers_so_far(&self) -> Option<(u64, u64)> {
+        let none = self.users.values().all(|user| !user.want.write);
+        none.then(|| (self.writers, self.ranges.number()))
     }
 
-    /// An answer to what was sent here says that the object ends at `end`. It was asked for when all that was written here was sent, by
-    /// so many `writers` ([`Held::writers_so_far`]).
-    pub(super) fn ends(&mut self, end: u64, writers: u64) {
-        if self.writers == writers {
-            self.end = Some((self.ranges.number(), end));
+    /// An answer to what was sent here says that the object ends at `end`. It was asked for when all that was written here was sent, and
+    /// so it was `before` ([`Held::writers_so_far`]). What was granted since others may have made longer.
+    pub(super) fn ends(&mut self, end: u64, before: (u64, u64)) {
+        let number = self.ranges.number();
+        if (self.writers, number) == before {
+            self.end = Some((number, end));
         }
     }
 
@@ -496,9 +498,11 @@ impl Held {
         end: Option<u64>,
         writers: u64,
     ) -> bool {
+        // What was granted in between others may have changed after this was read.
+        let is_newest = number >= self.newest;
         let ask = self.ask(Want { start, end: until, write, pages: Pages::No });
         self.granted(ask, (start, until), write, number);
-        if self.writers != writers {
+        if self.writers != writers || !is_newest {
             return false;
         }
         let Some(end) = end else { return true };
@@ -579,6 +583,23 @@ mod tests {
     /// All of an object comes with its bytes, up to byte 7.
     fn brought(held: &mut Held, write: bool, number: u64, writers: u64) -> bool {
         held.brought((0, u64::MAX), (write, number), Some(7), writers)
+    }
+
+    /// Another client has made the object longer, and given that up: an answer of before does not know.
+    #[test]
+    fn what_was_granted_since_is_not_in_an_answer_of_before() {
+        let mut held = Held::default();
+        let ask = held.ask(want(0, 10, true));
+        held.granted(ask, (0, 10), true, 1);
+        let before = held.writers_so_far().expect("nobody writes");
+        let ask = held.ask(want(10, u64::MAX, false));
+        held.granted(ask, (10, u64::MAX), false, 2);
+        held.ends(10, before);
+        assert_eq!(held.end(), None);
+        let before = held.writers_so_far().expect("nobody writes");
+        held.ends(20, before);
+        assert_eq!(held.end(), Some(20));
+        assert!(!brought(&mut held, true, 1, 0), "an answer that comes late");
     }
 
     #[test]

@@ -28,26 +28,40 @@ impl RangeLocks {
         self.table.forgotten();
         let objects = self.table.of(target);
         // What nothing was granted of, nobody has forgotten.
-        for object in objects.iter().filter(|object| !object.knowledge.is_lacking()) {
-            let dirty = {
-                let mut held = object.held.lock();
-                let dirty = held.all().iter().any(|(_, _, write)| *write);
-                held.lost();
-                dirty
-            };
-            RangeLocks::lose(object);
-            self.forget_read(object.id, 0..u64::MAX);
-            if dirty && let Some(user) = self.user() {
-                user.discard(object.fid, object.id);
-            }
-            object.changed.notify_waiters();
-        }
         objects
+            .iter()
+            .filter(|object| !object.knowledge.is_lacking())
+            .for_each(|object| self.drop_held(object));
+        objects
+    }
+
+    fn drop_held(&self, object: &ObjectLocks) {
+        let dirty = {
+            let mut held = object.held.lock();
+            let dirty = held.all().iter().any(|(_, _, write)| *write);
+            held.lost();
+            dirty
+        };
+        RangeLocks::lose(object);
+        self.forget_read(object.id, 0..u64::MAX);
+        if dirty && let Some(user) = self.user() {
+            user.discard(object.fid, object.id);
+        }
+        object.changed.notify_waiters();
+    }
+
+    /// What is held of an object is lost, and pages that the kernel has of it go.
+    fn lose_object(self: &Arc<Self>, object: &Arc<ObjectLocks>) {
+        self.drop_held(object);
+        let (locks, object) = (self.clone(), object.clone());
+        self.rt.spawn(async move { locks.drop_lost_pages(&object).await });
     }
 
     /// States what is held again to a target that restarted: of many objects at the same time, because whatever else is stated,
     /// and the recovery of the target, waits for it.
-    pub(crate) async fn restate_ranges(&self, target: DataTarget, restate: &Restate) {
+    pub(crate) async fn restate_ranges(self: &Arc<Self>, target: DataTarget, restate: &Restate) {
+        // What is being asked for may have been granted before the restart.
+        self.table.forgotten();
         let objects = self.table.of(target);
         for some in objects.chunks(RESTATED_AT_ONCE) {
             let stating = some.iter().map(|object| self.restate_object(target, object, restate));
@@ -55,20 +69,32 @@ impl RangeLocks {
         }
     }
 
-    async fn restate_object(&self, target: DataTarget, object: &ObjectLocks, restate: &Restate) {
+    async fn restate_object(
+        self: &Arc<Self>,
+        target: DataTarget,
+        object: &Arc<ObjectLocks>,
+        restate: &Restate,
+    ) {
         if object.knowledge.is_lacking() {
             return;
         }
         let ranges = object.held.lock().all();
         let mut tokens = Vec::with_capacity(ranges.len());
+        let mut is_refused = false;
         for (start, end, write) in ranges {
             let asked = Enqueue { object: object.id, write, start, end, restate: true };
             match restate.call(asked).await {
                 Ok(token) => tokens.push(token),
                 Err(error) => {
                     tracing::warn!(%target, %error, "a lock that was held before a restart is not taken again");
+                    is_refused = true;
                 }
             }
+        }
+        if is_refused {
+            // Others may have it, and what was not sent must not be written over what they write.
+            self.table.forgotten();
+            return self.lose_object(object);
         }
         // What the target had not made durable may be gone, and some of what was held may be held no more.
         self.table.forgotten();

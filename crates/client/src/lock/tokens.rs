@@ -28,6 +28,8 @@ const OBJECTS_AT_ONCE: usize = 64;
 pub(crate) struct Before {
     generation: u64,
     writers: u64,
+    /// The highest number of what was held.
+    number: u64,
 }
 
 /// A write that is on its way ([`RangeLocks::writing`]).
@@ -180,14 +182,14 @@ impl RangeLocks {
 
     /// Before a question whose answer may grant all of an object that does not exist yet.
     pub(crate) fn before_new(&self) -> Before {
-        Before { generation: self.table.generation(), writers: 0 }
+        Before { generation: self.table.generation(), writers: 0, number: 0 }
     }
 
     /// Before a question whose answer may grant all of an object.
     pub(crate) fn before_head(&self, object: ObjectId) -> Before {
         let generation = self.table.generation();
         let known = self.table.find(object);
-        Before { generation, writers: known.map_or(0, |object| object.held.lock().writers()) }
+        Before { generation, writers: known.map_or(0, |object| object.held.lock().writers()), number: 0 }
     }
 
     /// An answer granted all of an object that nobody had asked for; `end`: where the object ends. It counts for nothing if a callback
@@ -223,8 +225,8 @@ impl RangeLocks {
     pub(crate) fn writing(&self, object: ObjectId) -> Option<Writing> {
         let generation = self.table.generation();
         let object = self.table.find(object)?;
-        let writers = object.held.lock().writers_so_far()?;
-        Some(Writing { object, before: Before { generation, writers } })
+        let (writers, number) = object.held.lock().writers_so_far()?;
+        Some(Writing { object, before: Before { generation, writers, number } })
     }
 
     /// An OST has answered a write. Whether the range was held all the time since; the object ends at `end` if that is told, and nobody
@@ -236,7 +238,7 @@ impl RangeLocks {
             return false;
         }
         if let Some(end) = end {
-            held.ends(end, before.writers);
+            held.ends(end, (before.writers, before.number));
         }
         true
     }
@@ -250,7 +252,8 @@ impl RangeLocks {
 
     /// Gives everything of an object up that nobody uses.
     pub(crate) fn leave(self: &Arc<Self>, object: Arc<ObjectLocks>) {
-        let Some(leaving) = object.held.lock().leave_all() else { return };
+        let leaving = object.held.lock().leave_all();
+        let Some(leaving) = leaving else { return self.table.forget_if_empty(&object) };
         let locks = self.clone();
         self.rt.spawn(async move { locks.leave_object(&object, leaving).await });
     }
@@ -258,12 +261,14 @@ impl RangeLocks {
     /// The same, and waits until the OST has been told.
     pub(crate) async fn leave_now(self: &Arc<Self>, object: Arc<ObjectLocks>) {
         let leaving = object.held.lock().leave_all();
-        if let Some(leaving) = leaving {
-            self.leave_object(&object, leaving).await;
+        match leaving {
+            Some(leaving) => self.leave_object(&object, leaving).await,
+            None => self.table.forget_if_empty(&object),
         }
     }
 
     async fn leave_object(self: &Arc<Self>, object: &Arc<ObjectLocks>, (leaving, number): (Leaving, u64)) {
+        self.note_given_up(object, number);
         self.give_back(object, &leaving).await;
         let (start, end) = (leaving.start, leaving.end);
         self.cancel_ranges(object, vec![ObjectRange { object: object.id, start, end, number }]).await;
@@ -282,10 +287,20 @@ impl RangeLocks {
             return;
         }
         tracing::trace!(object = ?object.id, ?unused, number, "what is not used is given up");
+        // An answer may have brought its bytes without anybody having used them.
+        unused.iter().for_each(|(start, end)| self.forget_read(object.id, *start..*end));
+        self.note_given_up(object, number);
         let ranges =
             unused.into_iter().map(|(start, end)| ObjectRange { object: object.id, start, end, number });
         let (locks, object, ranges) = (self.clone(), object.clone(), ranges.collect());
         self.rt.spawn(async move { locks.cancel_ranges(&object, ranges).await });
+    }
+
+    /// What an MDT grants with an answer that is on its way may be gone by then.
+    fn note_given_up(&self, object: &ObjectLocks, number: u64) {
+        if object.target.ost().is_none() {
+            self.table.note_called(number);
+        }
     }
 
     async fn cancel_ranges(&self, object: &ObjectLocks, ranges: Vec<ObjectRange>) {
@@ -324,6 +339,7 @@ impl RangeLocks {
             }
         };
         tracing::trace!(object = ?object.id, ?asked, number, ?leaving, "a range is called back");
+        self.note_given_up(&object, up_to);
         // The callback may have sent somebody on who waited.
         object.changed.notify_waiters();
         self.give_back(&object, &leaving).await;
@@ -412,9 +428,10 @@ impl RangeLocks {
     }
 
     /// Has the kernel drop the pages of an object that is lost.
-    pub(crate) async fn drop_lost_pages(self: &Arc<Self>, object: &ObjectLocks) {
+    pub(crate) async fn drop_lost_pages(self: &Arc<Self>, object: &Arc<ObjectLocks>) {
         self.forget_all_pages(object).await;
         object.lost.fetch_sub(1, Ordering::AcqRel);
+        self.table.forget_if_empty(object);
     }
 
     /// Whether pages of these ranges, which the kernel writes back, were changed under locks that are lost: others may have

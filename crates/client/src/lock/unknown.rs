@@ -101,9 +101,16 @@ impl RangeLocks {
             changed.await;
         }
         let _asking = Asking(object);
-        let granted = self.ask_for_all(object).await;
-        // Without a lease the client may have been given up, and learns of it before it has one again.
-        self.lease.until_may_use().await;
+        let granted = loop {
+            let generation = self.table.generation();
+            let granted = self.ask_for_all(object).await;
+            // Without a lease the client may have been given up, and learns of it before it has one again.
+            self.lease.until_may_use().await;
+            // An OST may have forgotten the grant meanwhile, and what it does not know of is not stated again.
+            if granted.is_err() || generation == self.table.generation() {
+                break granted;
+            }
+        };
         let is_ours = granted.is_ok() && object.knowledge.change(ASKING, KNOWN);
         object.changed.notify_waiters();
         if is_ours {

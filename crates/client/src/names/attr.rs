@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use proto::wire::messages::{Entry, GetXattr, ListXattr, RemoveXattr, SetAttr, SetXattr, TimeChange};
-use proto::{Code, Fid, Timestamp};
+use proto::{Attr, Code, Fid, Timestamp};
 
 use crate::data::FileRef;
 use crate::names::{Names, no_change};
@@ -45,6 +45,9 @@ impl Names {
         }
         let file = self.data.files.find(fid);
         if let Some(entry) = self.ahead.set_attr(caller, &set) {
+            if let Some(file) = &file {
+                file.set_owner(&Attr { version: 0, ..entry.attr.clone() });
+            }
             return self.told_set(&entry, file.as_ref(), &set).await;
         }
         let changing = self.meta.inodes.change(&[fid], &[]);

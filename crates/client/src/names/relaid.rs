@@ -67,8 +67,9 @@ impl Layouts {
         if !file.layout()?.lies_as(layout) {
             return Ok(true);
         }
-        let told = self.fetch_entry(file.fid).await?.layout;
-        let Some(told) = told else { return Ok(false) };
+        let entry = self.fetch_entry(file.fid).await?;
+        file.set_owner(&entry.attr);
+        let Some(told) = entry.layout else { return Ok(false) };
         if told.lies_as(layout) {
             return self.still_sealed(file.fid, &told, error, relaying).await;
         }
@@ -172,7 +173,7 @@ impl Layouts {
             };
             self.meta.changes.changed(fid, answered.transno);
             self.meta.not_kept(&changing, &answered.reply);
-            file.set_layout(answered.reply.layout);
+            file.set_entry(answered.reply);
             let layout = file.layout()?;
             return if layout.is_placed(offset, len) { Ok(layout) } else { Err(Error::Refused(Code::Io)) };
         }
@@ -185,11 +186,10 @@ impl Layouts {
         if !layout.is_growing() {
             return Ok(layout);
         }
-        let known = self.meta.known_layout(file.fid);
-        file.set_layout(match known {
-            Some(layout) => Some(layout),
-            None => self.fetch_entry(file.fid).await?.layout,
-        });
+        match self.meta.known_layout(file.fid) {
+            Some(layout) => file.set_layout(Some(layout)),
+            None => file.set_entry(self.fetch_entry(file.fid).await?),
+        }
         file.layout()
     }
 

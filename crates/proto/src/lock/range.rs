@@ -43,6 +43,8 @@ pub const RECLAIMS_MAX: usize = 64;
 pub const RECLAIMS_PER_SESSION_MAX: usize = 8;
 /// Most objects of which something is held in one table; beyond, nothing more is granted.
 pub const OBJECTS_MAX: usize = 1 << 20;
+/// How many times that may be stated again after a restart: large requests are granted beyond the limits, and callbacks part what is held.
+const RESTATED_TIMES: usize = 4;
 /// Most requests of one session that wait in one table; beyond, they are refused.
 pub const WAITING_PER_SESSION_MAX: usize = 1024;
 /// Most accesses of one session that wait in one table; beyond, they are refused. Fewer than a session has reply slots,
@@ -403,10 +405,12 @@ impl Table {
     /// Somebody says what it held before the target restarted. `None` if another one said the same, or there is no
     /// room: then it counts as called back.
     pub fn restate(&mut self, object: ObjectId, ask: Ask) -> Option<Token> {
-        let full = self.ranges >= self.settings.bounds.total.max || self.objects.len() >= OBJECTS_MAX;
+        // What was granted before is not refused for want of room.
+        let full = self.ranges >= RESTATED_TIMES * self.settings.bounds.total.max
+            || self.objects.len() >= RESTATED_TIMES * OBJECTS_MAX;
         let entry = self.objects.entry(object).or_default();
         let before = entry.ranges();
-        let token = match full || before >= RANGES_PER_OBJECT_MAX {
+        let token = match full || before >= RESTATED_TIMES * RANGES_PER_OBJECT_MAX {
             true => None,
             false => entry.restate(&ask, &self.numbers),
         };

@@ -30,7 +30,7 @@ use proto::wire::messages::DataRequest;
 use proto::{Code, Fid, ObjectId, Timestamp, Transno};
 use service::{Ctx, Done, Env, RangeLocks, Recorder, Recovery, Using, Wait, code_of};
 use store::object::{By, Extra};
-use store::{Batch, Change, Objects, Store, StoreError};
+use store::{Batch, Objects, Store, StoreError};
 
 use crate::Held;
 use brw::BrwStats;
@@ -258,7 +258,7 @@ impl Data {
         objects: &[ObjectId],
         dead: &[msg::DeadRange],
     ) -> Result<Transno, StoreError> {
-        let transno = self.objects.destroy(objects, dead, None, Box::new(|_| Vec::new())).await?;
+        let transno = self.objects.destroy(objects, dead, None, Box::new(|_, _| {})).await?;
         self.forget_locks(objects);
         Ok(transno)
     }
@@ -482,8 +482,9 @@ impl Data {
 
 /// The record of the reply, for the batch of the change itself.
 fn record(recorder: Recorder, reply: impl FnOnce(msg::ObjectAttr) -> Reply + Send + 'static) -> Extra {
-    Box::new(move |attr| -> Vec<Change> {
-        recorder.record(&reply(attr.clone())).map(|(change, _)| change).into_iter().collect()
+    Box::new(move |attr, batch| {
+        batch.changes.extend(recorder.record(&reply(attr.clone())).map(|(change, _)| change));
+        batch.author = Some(recorder.into_author());
     })
 }
 

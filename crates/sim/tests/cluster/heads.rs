@@ -122,3 +122,38 @@ fn an_open_brings_what_was_written_before() {
         });
     }
 }
+
+/// An open brings all of a file, and a client that was about to use a part of that gives the rest up together with its bytes.
+#[test]
+fn what_is_given_up_unused_is_not_read_any_more() {
+    let sim = Sim::new(Options::seed(9));
+    let cluster = Cluster::new(sim.handle(), Shape { osts: 1, osts_per_oss: 1 });
+    sim.run(async {
+        cluster.format().await;
+        cluster.start_servers();
+        let (rt, a) = cluster.mount("a").await;
+        let (_, b) = cluster.mount("b").await;
+        let (_, c) = cluster.mount("c").await;
+        let parts = vec![HintPart::mdt(64 << 10), HintPart::new(u64::MAX, LayoutHint::default())];
+        let hint = LayoutHint { parts, ..LayoutHint::default() };
+        let made = c.names().create_with_layout(&root(), Fid::ROOT, b"f", 0o100_644, hint).await;
+        let fid = made.expect("a new name can be made").fid;
+        let writer = c.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+        c.files().write(writer, 0, &[1; 8192]).await.expect("there is room");
+        c.files().release(writer).await;
+        c.unmount().await.expect("it is healthy");
+        rt.sleep(Duration::from_secs(3)).await;
+        drop(a.names().getattr(fid).await.expect("it is there"));
+        let reader = a.files().open(&root(), fid, READ).await.expect("root may open");
+        assert_eq!(a.files().read(reader, 0, 100).await.expect("it can be read").concat(), [1; 100]);
+        assert!(
+            a.admin().counters().get("lock.brought").is_some_and(|brought| *brought > 0),
+            "the open brings it"
+        );
+        let writer = b.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+        b.files().write(writer, 50, &[2; 10]).await.expect("there is room");
+        b.files().write(writer, 200, &[2; 8]).await.expect("there is room");
+        b.files().fsync(writer).await.expect("it is healthy");
+        assert_eq!(a.files().read(reader, 200, 8).await.expect("it can be read").concat(), [2; 8]);
+    });
+}

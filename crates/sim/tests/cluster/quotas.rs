@@ -331,3 +331,34 @@ fn an_mdt_that_restarts_is_told_what_is_held() {
         assert!(used(&rt, &a, BOB).await <= 10 << 20);
     });
 }
+
+/// Files in a directory that a client has to itself are told ahead of the MDT: what is written to them is counted for their owner all
+/// the same, and for the new one when they are given away.
+#[test]
+fn what_is_made_ahead_is_counted() {
+    check(12, async |cluster| {
+        let (rt, client) = mount(cluster, "a").await;
+        let none = bytes::Bytes::new();
+        let made = client.names().make(&user(BOB), Fid::ROOT, b"own", 0o040_755, 0, none.clone()).await;
+        let dir = made.expect("everybody may").fid;
+        let made = client.files().create(&user(BOB), dir, b"f", 0o644, READ_WRITE).await;
+        let (_, handle) = made.expect("a new name can be made");
+        client.files().write(handle, 0, &[7; 5000]).await.expect("there is room");
+        client.files().fsync(handle).await.expect("there is room");
+        until_used(&rt, &client, BOB, 8192).await;
+        let made = client.names().make(&root(), Fid::ROOT, b"roots", 0o040_755, 0, none).await;
+        let dir = made.expect("root may").fid;
+        let made = client.files().create(&root(), dir, b"g", 0o644, READ_WRITE).await;
+        let (told, handle) = made.expect("a new name can be made");
+        client.files().write(handle, 0, &[7; 5000]).await.expect("there is room");
+        let give = AttrChange { uid: Some(ANN), gid: Some(ANN), ..AttrChange::default() };
+        client.files().setattr(&root(), told.fid, give, None).await.expect("root may");
+        client.files().write(handle, 8192, &[7; 5000]).await.expect("there is room");
+        client.files().fsync(handle).await.expect("there is room");
+        until_used(&rt, &client, ANN, 16384).await;
+        assert!(
+            client.admin().counters().get("ahead.made").is_some_and(|made| *made > 0),
+            "they are told ahead"
+        );
+    });
+}

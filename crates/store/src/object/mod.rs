@@ -51,7 +51,7 @@ use rt::buf::AlignedBuf;
 
 use crate::error::StoreError;
 use crate::sums::OBJECTS;
-use crate::target::{Change, Store};
+use crate::target::{Batch, Store};
 use cache::{Cache, State};
 use extent::BLOCK;
 #[cfg(test)]
@@ -115,8 +115,8 @@ pub struct Objects {
     unfinished: Mutex<Vec<ObjectId>>,
 }
 
-/// Keys that go into the same batch as a change of an object (reply slots), made once its result is known.
-pub type Extra = Box<dyn FnOnce(&ObjectAttr) -> Vec<Change> + Send>;
+/// Adds to the batch of a change of an object, once its result is known: keys (reply slots), and whom it is made for.
+pub type Extra = Box<dyn FnOnce(&ObjectAttr, &mut Batch) + Send>;
 
 impl Objects {
     /// Opens the objects of `store`, of which many will be written: space is made ready at once. It reads a key for each data file and lists their names; what it reads of objects does not depend

@@ -138,7 +138,7 @@ impl Objects {
         plan.settle(id, object.record, &carried.added, &mut batch);
         let attr = plan.record.unwrap_or_default().attr();
         if let Some(extra) = carried.extra {
-            batch.changes.extend(extra(&attr));
+            extra(&attr, &mut batch);
         }
         let transno = self.store.commit(batch)?;
         self.files.free(plan.apply(object));
@@ -152,8 +152,11 @@ impl Objects {
         replay: Option<Transno>,
         extra: Option<Extra>,
     ) -> Result<(ObjectAttr, Transno), StoreError> {
-        let changes = extra.map(|extra| extra(&attr)).unwrap_or_default();
-        let transno = self.store.commit(Batch { changes, replay, ..Batch::default() })?;
+        let mut batch = Batch { replay, ..Batch::default() };
+        if let Some(extra) = extra {
+            extra(&attr, &mut batch);
+        }
+        let transno = self.store.commit(batch)?;
         Ok((attr, transno))
     }
 }

@@ -159,8 +159,9 @@ impl Objects {
     }
 
     fn commit_seal(&self, layout: Fid, value: Option<Bytes>, extra: Extra) -> Result<Transno, StoreError> {
-        let mut changes = vec![Change { key: keys::seal_key(layout), value }];
-        changes.extend(extra(&super::nothing()));
-        self.store.commit(Batch { changes, ..Batch::default() })
+        let changes = vec![Change { key: keys::seal_key(layout), value }];
+        let mut batch = Batch { changes, ..Batch::default() };
+        extra(&super::nothing(), &mut batch);
+        self.store.commit(batch)
     }
 }

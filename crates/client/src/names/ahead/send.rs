@@ -88,6 +88,9 @@ impl Ahead {
     fn answered(self: &Arc<Self>, asked: &Asked<'_>, told: Promise, kept: Result<Kept>, transno: Transno) {
         let Promise { promise, fids, dirs, file, .. } = told;
         let fid = fids.last().copied().unwrap_or_default();
+        if let (Some(file), Ok(_)) = (&file, &kept) {
+            file.owner_is_of(transno.0);
+        }
         match kept {
             Ok(_) if promise.remove.is_some() => self.is_removed(fid, transno),
             Ok(kept) => self.is_kept(asked, (fid, promise.create.as_ref()), &kept, transno),

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use proto::wire::messages::{self as msg, LOCK_LOOKUP, RestateNames};
+use proto::wire::messages::{self as msg, LOCK_LOOKUP, OPEN_WRITE, RestateNames};
 use proto::{ClientId, Code, Cred, Fid, Transno};
 
+use crate::mdt::keys::OPEN;
 use crate::mdt::testing::{Client, World, gave_back, name};
 
 /// Later than a change gives way.
@@ -112,4 +113,29 @@ fn names_that_a_kernel_keeps_over_a_restart_are_called_back() {
     a.call(RestateNames { restart: 7, kept: false }).expect("it may at any time");
     b.call(move_request(&b, "e", "f")).expect("root may");
     assert_eq!(called(a.session()), []);
+}
+
+/// What waits for others when its session ends is not done any more: whoever asked was told that it failed, and others go on.
+#[test]
+fn what_waits_for_a_session_that_is_over_is_not_done() {
+    let world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let files = files(&world, &[&a, &b]);
+    let remove = |text| msg::Unlink {
+        parent: Fid::ROOT,
+        name: name(text),
+        directory: false,
+        cred: Cred::root(),
+        time: a.time(),
+    };
+    world.called.hold();
+    let unlinking = a.start(1000, remove("a"));
+    let opening = a.start(1001, msg::Open { fid: files[1], open: OPEN_WRITE, cred: Cred::root() });
+    world.sim.run_for(Duration::from_millis(10));
+    let again = world.connect(ClientId(1), 0, 2).expect("it comes back and knows nothing");
+    world.called.answer(gave_back());
+    assert_eq!(world.sim.run(unlinking).result.err(), Some(Code::Evicted));
+    drop(world.sim.run(opening));
+    assert!(again.lookup(Fid::ROOT, "a").is_ok(), "it is told that nothing was done");
+    assert_eq!(world.keys(OPEN), 0, "nothing is open for it");
 }

@@ -40,8 +40,9 @@ fn the_newest_time_wins_and_extra_keys_come_along() {
     check(async |_rt, target| {
         let key = Bytes::from_static(b"Pkey");
         let extra_key = key.clone();
-        let extra: Extra = Box::new(move |attr| {
-            vec![Change { key: extra_key, value: Some(attr.size.to_le_bytes().to_vec().into()) }]
+        let extra: Extra = Box::new(move |attr, batch| {
+            let value = Some(attr.size.to_le_bytes().to_vec().into());
+            batch.changes.push(Change { key: extra_key, value });
         });
         let data = vec![Bytes::from_static(b"abc")];
         let (attr, transno) = target.objects.write(id(1), 0, data, at(9), None, extra).await?;

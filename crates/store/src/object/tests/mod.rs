@@ -166,7 +166,7 @@ fn at(secs: i64) -> Timestamp {
 }
 
 fn nothing() -> Extra {
-    Box::new(|_| Vec::<Change>::new())
+    Box::new(|_, _| {})
 }
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
