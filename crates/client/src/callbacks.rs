@@ -69,6 +69,7 @@ impl Callbacks for CalledBack {
             shared.names.ahead.lost();
             shared.names.meta.bits_lost();
             shared.files.flocks.flocks_lost();
+            shared.files.opens_lost(target);
         }
     }
 

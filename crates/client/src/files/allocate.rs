@@ -22,6 +22,7 @@ impl OpenFiles {
         if len == 0 {
             return Err(Error::Refused(Code::Invalid));
         }
+        self.open_to_write(&open).await?;
         let (zero, keep_size) = match what {
             Allocation::PunchHole => return self.punch_hole(&open, file, offset..end).await,
             Allocation::Reserve { keep_size } => (false, keep_size),
@@ -51,7 +52,7 @@ impl OpenFiles {
         }
         let set = SetAttr {
             size: Some(size),
-            handle: Some(open.mdt_handle),
+            handle: Some(open.mdt_handle()),
             kill_privileges: open.opener.uid != 0,
             ..no_change(open.fid, self.names.clock.time())
         };

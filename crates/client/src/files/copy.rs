@@ -35,6 +35,7 @@ impl OpenFiles {
             return Err(Error::Refused(Code::Invalid));
         }
         target.take_full(&to.failure_seen)?;
+        self.open_to_write(&to).await?;
         let time = self.names.clock.time();
         self.drop_own_privileges(&to, time).await?;
         let mut len = len;

@@ -16,7 +16,9 @@ const SHARDS: usize = 16;
 pub(crate) struct OpenFile {
     pub(crate) fid: Fid,
     /// The MDT's name for it.
-    pub(crate) mdt_handle: u64,
+    pub(crate) mdt_handle: AtomicU64,
+    /// The MDT takes it for closed.
+    pub(crate) is_lost: AtomicBool,
     pub(crate) flags: OpenFlags,
     /// For regular files.
     pub(crate) file: Option<FileRef>,
@@ -35,6 +37,11 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
+    /// The MDT's name for it.
+    pub(crate) fn mdt_handle(&self) -> u64 {
+        self.mdt_handle.load(Ordering::Acquire)
+    }
+
     /// The state of a regular file.
     pub(crate) fn file(&self) -> Result<&FileRef> {
         self.file.as_ref().ok_or(Error::BadHandle)

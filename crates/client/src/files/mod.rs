@@ -6,6 +6,7 @@ mod copy;
 mod flock;
 mod handles;
 mod open;
+mod opened_again;
 mod read;
 mod restate;
 mod seek;

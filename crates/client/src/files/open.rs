@@ -20,7 +20,7 @@ use crate::names::{Ended, Made, New, Told as Answer, is_released, no_change};
 use crate::{AttrChange, Caller, Error, Forget, Handle, OpenFlags, Result};
 
 impl OpenFlags {
-    fn bits(self) -> u32 {
+    pub(super) fn bits(self) -> u32 {
         let bit = |on, bit| if on { bit } else { 0 };
         // What is executed is read by the kernel alone: the right to execute takes the place of the right to read.
         let bits = bit(self.read && !self.execute, OPEN_READ)
@@ -375,7 +375,7 @@ impl OpenFiles {
             }
             self.names
                 .sizes
-                .close(Ended { fid: open.fid, handle: open.mdt_handle, flags, file, wrote })
+                .close(Ended { fid: open.fid, handle: open.mdt_handle(), flags, file, wrote })
                 .await;
         }
     }
@@ -410,7 +410,8 @@ impl OpenFiles {
         let failure_seen = AtomicU64::new(failures.unwrap_or_else(|| self.names.ahead.losses.told()));
         self.handles.put(OpenFile {
             fid,
-            mdt_handle: told.handle,
+            mdt_handle: AtomicU64::new(told.handle),
+            is_lost: AtomicBool::new(false),
             flags,
             file,
             attr: told.attr,
@@ -432,7 +433,7 @@ impl OpenFiles {
         handle: Option<Handle>,
     ) -> Result<Answer> {
         let open = handle.map(|handle| self.handles.get(handle)).transpose()?;
-        self.names.setattr(caller, fid, change, open.map(|open| open.mdt_handle)).await
+        self.names.setattr(caller, fid, change, open.map(|open| open.mdt_handle())).await
     }
 
     /// What the kernel has in its page cache needs care. Through a handle that reads and writes pages may be mapped and
@@ -458,7 +459,7 @@ impl OpenFiles {
         let open = self.handles.get(handle)?;
         let set = proto::wire::messages::SetAttr {
             size: Some(0),
-            handle: Some(open.mdt_handle),
+            handle: Some(open.mdt_handle()),
             kill_privileges: caller.uid != 0,
             ..no_change(attr.fid, self.names.clock.time())
         };

@@ -20,7 +20,7 @@ impl OpenFiles {
             .into_iter()
             .filter_map(|handle| self.handles.get(handle).ok())
             .filter(|open| !open.flags.write)
-            .map(|open| (open.mdt_handle, OpenHeld { fid: open.fid, handle: open.mdt_handle }))
+            .map(|open| (open.mdt_handle(), OpenHeld { fid: open.fid, handle: open.mdt_handle() }))
             .collect();
         let held: Vec<OpenHeld> = held.into_values().collect();
         for some in held.chunks(RESTATED_AT_ONCE) {

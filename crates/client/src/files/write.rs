@@ -25,7 +25,7 @@ impl OpenFiles {
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         file.take_full(&open.failure_seen)?;
-        let waits = open.flags.sync || open.drops_privileges();
+        let waits = open.flags.sync || open.drops_privileges() || open.is_lost.load(Ordering::Relaxed);
         if waits || len == 0 || file.inner.lock().write_through {
             return Ok(None);
         }
@@ -62,6 +62,7 @@ impl OpenFiles {
         if data.is_empty() {
             return Ok(0);
         }
+        self.open_to_write(&open).await?;
         let time = self.names.clock.time();
         // What is rare is boxed, so that a write's future has no room for it.
         if open.drops_privileges() {
@@ -172,7 +173,7 @@ impl OpenFiles {
 
     async fn drop_privileges_of(&self, open: &OpenFile, caller: &Caller, time: Timestamp) -> Result<()> {
         let change =
-            SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
+            SetAttr { handle: Some(open.mdt_handle()), kill_privileges: true, ..no_change(open.fid, time) };
         let changing = self.names.meta.inodes.change(&[open.fid], &[]);
         let answered = self.targets.ask(open.fid, caller, |cred| SetAttr { cred, ..change.clone() }).await?;
         self.names.meta.not_kept(&changing, &answered.reply);

@@ -87,6 +87,34 @@ fn who_was_given_up_and_lost_nothing_makes_new_files() {
     });
 }
 
+/// The MDT has closed what it had open for writing. It is opened again, or others would take a size for known that is not.
+#[test]
+fn who_was_given_up_and_lost_nothing_goes_on_writing() {
+    check(async |cluster, world| {
+        let (_, one) = cluster.mount("one").await;
+        let (_, other) = cluster.mount("other").await;
+        let (fid, handle) = make(&one, "f").await;
+        one.files().write(handle, 0, b"mine").await.expect("there is room");
+        one.files().fsync(handle).await.expect("it is healthy");
+        ["mgs", "mds"].iter().for_each(|server| world.partition("one", server));
+        let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+        other.files().setattr(&root(), fid, change, None).await.expect("nobody waits for who is given up");
+        world.heal_all();
+        one.sync_all().await.expect("nothing was lost");
+        sleep(world, Duration::from_secs(5)).await;
+        let writing = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+        other.files().write(writing, 0, b"x").await.expect("there is room");
+        other.files().release(writing).await;
+        other.sync_all().await.expect("it is healthy");
+        sleep(world, Duration::from_secs(5)).await;
+        one.files().write(handle, 4, b"more").await.expect("it is open");
+        one.files().fsync(handle).await.expect("it is healthy");
+        let found = other.names().getattr(fid).await.expect("it is there").size;
+        assert_eq!(found, 8, "what was written afterwards is seen");
+        one.files().release(handle).await;
+    });
+}
+
 /// It goes on as before when the MGS is there again: nobody was told that it is dead.
 #[test]
 fn who_is_cut_off_from_the_mgs_alone_loses_nothing() {
