@@ -106,6 +106,7 @@ impl Mdt {
     /// A session is over: what it had open is closed. What it wrote and did not tell stays unknown.
     pub(super) fn end_export(&self, session: &Session<Export>) {
         self.grants.bits.drop_session(session.handle());
+        self.opens.ended(session.handle());
         let opens = std::mem::take(&mut *session.data().opens.lock());
         for (handle, fid) in opens {
             let opener = Opener { session: session.handle(), handle };

@@ -172,6 +172,16 @@ impl Opens {
         self.shard(fid).open.get(&fid).is_some_and(OpenFile::is_written)
     }
 
+    /// Whether a session that lives has cut the file last, and may not be done with its objects.
+    pub fn is_cut(&self, fid: Fid) -> bool {
+        self.shard(fid).cut_by.contains_key(&fid)
+    }
+
+    /// A session is over: it cuts nothing any more.
+    pub fn ended(&self, session: u64) {
+        self.shards.iter().for_each(|shard| shard.lock().cut_by.retain(|_, by| *by != session));
+    }
+
     /// Whether one session has the file open for writing, and it is not `session`.
     pub fn is_written_by_another_alone(&self, fid: Fid, session: u64) -> bool {
         let shard = self.shard(fid);

@@ -115,7 +115,9 @@ fn begin_archive(mdt: &Mdt, request: &SetHsm, inode: &mut Inode) -> Result<(), C
     if inode.hsm.flags & flag::NOARCHIVE != 0 {
         return Err(Code::NotPermitted);
     }
-    if mdt.opens.is_written(inode.fid) {
+    // Whoever cuts it may have the objects still to do.
+    let is_being_cut = !inode.size_known && mdt.opens.is_cut(inode.fid);
+    if mdt.opens.is_written(inode.fid) || is_being_cut {
         return Err(Code::Busy);
     }
     inode.hsm.copying = request.copy;
@@ -273,7 +275,7 @@ mod tests {
     use proto::layout::LayoutHint;
     use proto::wire::messages::{
         Create, CreateUnnamed, GetAttr, OPEN_EXCLUSIVE, OPEN_READ, OPEN_WRITE, Parameter, PlaceData, SetAttr,
-        SetParameters, SizeUpdate,
+        SetParameters, SetSize, SizeUpdate,
     };
 
     fn change(client: &Client, fid: Fid, change: u8) -> SetHsm {
@@ -349,6 +351,13 @@ mod tests {
             assert_eq!(flags(&client, file), flag::EXISTS | flag::ARCHIVED | flag::DIRTY);
             assert_eq!(release(&client, file, Cred::root()), Err(Code::Busy));
         }
+        // The objects are cut behind the inode.
+        let file = written(&client, "b");
+        other.call(cut(file)).expect("root may");
+        assert_eq!(client.call(change(&client, file, HSM_BEGIN_ARCHIVE)), Err(Code::Busy));
+        let update = SizeUpdate { size: 50, blocks: 1, mtime: other.time(), ctime: other.time() };
+        other.call(SetSize { fid: file, update }).expect("it has cut the file");
+        assert_eq!(archive(&client, file).flags, flag::EXISTS | flag::ARCHIVED);
         // Somebody writes: the copy does not begin.
         let handle = write(file);
         assert_eq!(client.call(change(&client, file, HSM_BEGIN_ARCHIVE)), Err(Code::Busy));

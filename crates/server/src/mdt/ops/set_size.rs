@@ -23,6 +23,8 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
         return Ok(Done::unchanged(Reply::SetSize(msg::Settled::default())));
     }
     take_size(&mut inode, &request.update);
+    // A copy of what was there before the objects were cut is an old one.
+    inode.hsm.data_may_change();
     inode.version = VERSION_OF_THIS;
     let mut changes = Changes::default();
     changes.put_inode(&inode, LOCK_UPDATE);
