@@ -6,6 +6,7 @@ use rt::buf::AlignedBuf;
 
 use super::super::inspect::{Inspection, Page, Position};
 use super::*;
+use crate::Author;
 use crate::target::Batch;
 
 const MIB: u64 = 1 << 20;
@@ -382,6 +383,28 @@ fn the_newest_owner_has_the_blocks_of_an_object() {
         assert!(matches!(target.objects.set_owner(id(2), of(9, 9, 9)).await, Err(StoreError::Gone)));
         assert_eq!((used(9), used(8)), ([0, 0], [0, 0]));
         assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+/// A write takes its time to give data to the disk. If whoever asked for it is given up meanwhile, others may have written there.
+#[test]
+fn nothing_is_written_for_one_that_is_over() {
+    check(async |_rt, target| {
+        let author = Arc::new(Author::default());
+        let extra = |author: &Arc<Author>| -> Extra {
+            let author = author.clone();
+            Box::new(move |_, batch| batch.author = Some(author))
+        };
+        let data = |text: &'static [u8]| vec![Bytes::from_static(text)];
+        target.objects.write(id(1), 0, data(b"abc"), at(9), None, extra(&author)).await?;
+        target.store.end(&author);
+        let late = target.objects.write(id(1), 1, data(b"x"), at(9), None, extra(&author)).await;
+        assert!(matches!(late, Err(StoreError::Over)));
+        let cut = target.objects.punch(id(1), 1, u64::MAX, at(9), None, extra(&author)).await;
+        assert!(matches!(cut, Err(StoreError::Over)));
+        let (found, size) = target.objects.read(id(1), 0, 10).await?;
+        assert_eq!((found.concat(), size), (b"abc".to_vec(), 3));
         Ok(())
     });
 }

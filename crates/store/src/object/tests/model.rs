@@ -159,7 +159,9 @@ fn mark_key(number: u64) -> Bytes {
 
 /// Leaves the operation's number in its batch.
 fn mark(number: u64) -> Extra {
-    Box::new(move |_| vec![Change { key: mark_key(number), value: Some(Bytes::from_static(b"done")) }])
+    Box::new(move |_, batch| {
+        batch.changes.push(Change { key: mark_key(number), value: Some(Bytes::from_static(b"done")) });
+    })
 }
 
 async fn carry_out(objects: &Objects, number: u64, op: Op) -> Result<Transno, StoreError> {
