@@ -134,6 +134,8 @@ struct Releasing<'a> {
 struct Busy {
     flocks: Arc<Flocks>,
     place: Place,
+    /// Its number in [`Kept`].
+    number: u64,
 }
 
 impl Flocks {
@@ -219,7 +221,7 @@ impl Flocks {
         let ask = async || {
             self.until_released(place.fid).await;
             self.until_undone(place).await;
-            let busy = Busy::new(self, place, request.mode.and(Some(handle)));
+            let busy = Busy::new(self, place, &request, request.mode.and(Some(handle)));
             self.request_lock(busy, request, wait).await
         };
         for _ in 0..ASKED_AGAIN_MAX {
@@ -383,9 +385,14 @@ impl Flocks {
         let _ = self.rt.timeout(CLOSE_TIME, closed).await;
     }
 
-    /// States the locks that this client has to an MDT that restarted.
+    /// States the locks that this client has to an MDT that restarted, but for those that it is giving up: requests are sent again later
+    /// than this, and the MDT may have carried them out before, and told others of a grant.
     pub(crate) async fn restate_flocks(&self, restate: &Restate) {
-        let held = self.inner.lock().kept.locks();
+        let held = {
+            let mut inner = self.inner.lock();
+            inner.kept.give_up_doubtful();
+            inner.kept.locks()
+        };
         for some in held.chunks(RESTATED_AT_ONCE) {
             let held = |lock: &KeptLock| FlockHeld {
                 fid: lock.place.fid,
@@ -423,7 +430,7 @@ impl Flocks {
             }
         }
         let request = FlockRequest { kind: place.kind, range: Range::ALL, mode: None, pid: 0 };
-        self.request_lock(Busy::new(self, place, None), request, false).await
+        self.request_lock(Busy::new(self, place, &request, None), request, false).await
     }
 
     /// Makes a request a task and waits for it.
@@ -603,21 +610,21 @@ impl Drop for Releasing<'_> {
 
 impl Busy {
     /// A request begins, for a lock through an open file if it sets one.
-    fn new(flocks: &Arc<Flocks>, place: Place, through: Option<Handle>) -> Busy {
+    fn new(flocks: &Arc<Flocks>, place: Place, request: &FlockRequest, through: Option<Handle>) -> Busy {
         let mut inner = flocks.inner.lock();
-        inner.kept.begin(place);
+        let number = inner.kept.begin(place, request.range, request.mode);
         if let Some(handle) = through {
             inner.through.entry(place).or_default().insert(handle.0);
         }
         drop(inner);
-        Busy { flocks: flocks.clone(), place }
+        Busy { flocks: flocks.clone(), place, number }
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
         let mut inner = self.flocks.inner.lock();
-        inner.kept.end(self.place);
+        inner.kept.end(self.place, self.number);
         if !inner.kept.has(self.place) {
             inner.through.remove(&self.place);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, Error, FlockRequest, Handle, Result};
+use client::{Client, Error, FlockRequest, Handle, Limits, Result};
 use parking_lot::Mutex;
 use proto::lock::flock::{Kind, Mode, Range};
 use proto::{Attr, Code, Fid};
@@ -265,6 +265,79 @@ fn locks_outlive_a_restart_of_the_mdt() {
             assert_eq!(rt.timeout(SOON, flock_wait).await, Some(Ok(Ok(()))));
         });
     }
+}
+
+/// A client has `held` of a file, and sends `asks`, which the MDT carries out; the answer is lost. `freed` has the other client get a lock
+/// by that. Then the MDT loses power. Whatever the first one states first, the other one's lock counts afterwards.
+fn an_answer_is_lost(
+    held: FlockRequest,
+    asks: FlockRequest,
+    other: FlockRequest,
+    freed: impl AsyncFn(&Client, Handle),
+) {
+    for seed in 0..8 {
+        let mut world = World::remote(seed, 1);
+        let other_machine = world.machine("elsewhere");
+        let one =
+            world.run(Client::mount(&other_machine, world.mgs(), Limits::default())).expect("all is there");
+        let (two, third) = (world.mount(), world.mount());
+        let (attr, a) = world.run(create(&one, b"f"));
+        let (b, c) = world.run(async { (open(&two, &attr).await, open(&third, &attr).await) });
+        let asked = world.run(async {
+            let rt = world.hub.rt();
+            one.files().fsync(a).await.expect("the file is there after the crash");
+            one.flocks().set_lock(a, 1, held).await.expect("nobody has it");
+            if held.kind == Kind::Flock {
+                two.flocks().set_lock(b, 2, held).await.expect("it is a lock to read");
+            }
+            let waits = wait(&world, &two, b, 1, other);
+            rt.sleep(SOON).await;
+            world.sim.handle().partition_one_way("servers", "elsewhere");
+            let (done, asked) = oneshot::channel();
+            let asking = one.clone();
+            other_machine.rt().spawn(async move {
+                let _ = done.send(asking.flocks().set_lock(a, 1, asks).await);
+            });
+            rt.sleep(SOON).await;
+            freed(&two, b).await;
+            assert_eq!(rt.timeout(SOON, waits).await, Some(Ok(Ok(()))), "it gets what was freed");
+            asked
+        });
+        world.sim.handle().heal("servers", "elsewhere");
+        world.restart_servers(1);
+        world.run(async {
+            let answer = asked.await.expect("the request comes to an end");
+            if asks.kind == Kind::Flock {
+                assert_eq!(answer, BUSY, "the other one has it");
+            } else {
+                assert_eq!(answer, Ok(()));
+                one.flocks().set_lock(a, 1, posix(None, 0, 10)).await.expect("an unlock is not refused");
+            }
+            let lock = FlockRequest { mode: Some(Write), ..other };
+            assert_eq!(third.flocks().set_lock(c, 3, lock).await, BUSY, "seed {seed}: two have it");
+            two.flocks().set_lock(b, 1, FlockRequest { mode: None, ..other }).await.expect("it has it");
+            third.flocks().set_lock(c, 3, lock).await.expect("nobody else has it");
+        });
+    }
+}
+
+#[test]
+fn a_lock_whose_unlock_the_mdt_answered_in_vain_is_the_next_one_s_after_a_restart() {
+    let (held, other) = (posix(Some(Write), 0, 10), posix(Some(Write), 5, 10));
+    an_answer_is_lost(held, posix(None, 0, 10), other, async |_, _| {});
+}
+
+#[test]
+fn a_lock_that_became_one_to_read_in_vain_lets_readers_stay_after_a_restart() {
+    let (held, other) = (posix(Some(Write), 0, 10), posix(Some(Read), 5, 10));
+    an_answer_is_lost(held, posix(Some(Read), 0, 10), other, async |_, _| {});
+}
+
+#[test]
+fn a_flock_that_went_with_a_refused_change_is_the_next_one_s_after_a_restart() {
+    an_answer_is_lost(whole(Some(Read)), whole(Some(Write)), whole(Some(Write)), async |two, b| {
+        two.flocks().set_lock(b, 2, whole(None)).await.expect("an unlock is not refused");
+    });
 }
 
 const BYTES: u64 = 16;

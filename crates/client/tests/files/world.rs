@@ -153,6 +153,16 @@ impl World {
         self._running = self.sim.run(start_again(&hub, &Nid::lo(), targets(osts)));
     }
 
+    /// One more machine with clients, with [`World::remote`].
+    pub fn machine(&self, name: &str) -> Hub {
+        Hub::new(self.sim.rt(name), fsname(), Keys { server: None, client: keys().client })
+    }
+
+    /// Where the MGS is.
+    pub fn mgs(&self) -> Vec<Nid> {
+        self.mgs.clone()
+    }
+
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.sim.run(future)
     }

@@ -512,20 +512,21 @@ fn a_client_knows_its_locks_in_whatever_order_it_hears_of_them() {
         let mut kept = Kept::default();
         let mut changes: Vec<(Range, Option<(Mode, u32)>)> = Vec::new();
         let mut bytes = [None; BYTES as usize];
-        for _ in 0..8 {
+        let mut requests = Vec::new();
+        for n in 0..8 {
             let start = random.below(BYTES);
             let end = start + 1 + random.below(BYTES - start);
             let lock = [None, Some((Read, 7)), Some((Write, 8))][random.below(3) as usize];
             (start..end).for_each(|byte| bytes[byte as usize] = lock);
             changes.push((range(start, end), lock));
-            kept.begin(place);
+            requests.push(kept.begin(place, changes[n].0, lock.map(|(mode, _)| mode)));
         }
         let mut order: Vec<usize> = (0..changes.len()).collect();
         (1..order.len()).for_each(|n| order.swap(n, random.below(n as u64 + 1) as usize));
         for n in order {
             let (range, lock) = changes[n];
             kept.change(place, range, lock, n as u64 + 1);
-            kept.end(place);
+            kept.end(place, requests[n]);
         }
         let mut heard = [None; BYTES as usize];
         for lock in kept.locks() {
@@ -535,4 +536,63 @@ fn a_client_knows_its_locks_in_whatever_order_it_hears_of_them() {
         assert_eq!(heard, bytes);
         assert_eq!(kept.has(place), bytes.iter().any(Option::is_some));
     }
+}
+
+/// The locks of an owner who has `held`, when the MDT restarts while it asks for `asked`.
+fn stated(kind: Kind, held: &[(Range, Mode)], asked: &[(Range, Option<Mode>)]) -> Vec<(Range, Mode)> {
+    let place = Place { fid: fid(1), kind, owner: 5 };
+    let mut kept = Kept::default();
+    for (n, (range, mode)) in (1..).zip(held) {
+        let number = kept.begin(place, *range, Some(*mode));
+        kept.change(place, *range, Some((*mode, 7)), n);
+        kept.end(place, number);
+    }
+    let requests: Vec<u64> = asked.iter().map(|(range, mode)| kept.begin(place, *range, *mode)).collect();
+    kept.give_up_doubtful();
+    let left = kept.locks();
+    kept.give_up_doubtful();
+    assert_eq!(kept.locks(), left, "what is certain stays so");
+    requests.iter().for_each(|number| kept.end(place, *number));
+    assert_eq!(kept.locks(), left, "a request that was refused brings nothing back");
+    assert_eq!(kept.has(place), !left.is_empty());
+    assert!(left.iter().all(|lock| lock.place == place && lock.pid == 7));
+    left.iter().map(|lock| (lock.range, lock.mode)).collect()
+}
+
+#[test]
+fn a_client_does_not_state_what_it_is_giving_up() {
+    let state = |held: &[(Range, Mode)], asked: &[(Range, Option<Mode>)]| stated(Kind::Posix, held, asked);
+    let held = [(range(0, 10), Write), (range(20, 30), Read)];
+    assert_eq!(state(&held, &[]), held);
+    assert_eq!(state(&held, &[(Range::ALL, None)]), []);
+    assert_eq!(
+        state(&held, &[(range(3, 25), None)]),
+        [(range(0, 3), Write), (range(25, 30), Read)],
+        "an unlock takes its range"
+    );
+    assert_eq!(
+        state(&held, &[(range(5, 25), Some(Read))]),
+        [(range(0, 5), Write), (range(5, 10), Read), (range(20, 25), Read), (range(25, 30), Read)],
+        "who asks for less has less"
+    );
+    assert_eq!(state(&held, &[(Range::ALL, Some(Write))]), held, "who asks for more has what it had");
+    let both = [(range(5, 8), Some(Read)), (range(7, 10), None), (range(0, 10), Some(Write))];
+    let left = [(range(0, 5), Write), (range(5, 7), Read), (range(20, 30), Read)];
+    assert_eq!(state(&held, &both), left);
+}
+
+#[test]
+fn a_client_does_not_state_a_flock_that_is_being_changed() {
+    let state = |held, asked: &[Option<Mode>]| {
+        let asked: Vec<_> = asked.iter().map(|mode| (Range::ALL, *mode)).collect();
+        stated(Kind::Flock, &[(Range::ALL, held)], &asked).first().map(|(_, mode)| *mode)
+    };
+    assert_eq!(state(Read, &[Some(Read)]), Some(Read));
+    assert_eq!(state(Write, &[Some(Write)]), Some(Write));
+    assert_eq!(state(Write, &[None]), None);
+    assert_eq!(state(Read, &[Some(Write)]), None, "it goes before the other one is decided");
+    // It is granted for certain: nobody else has anything.
+    assert_eq!(state(Write, &[Some(Read)]), Some(Read));
+    assert_eq!(state(Write, &[Some(Write), Some(Read)]), None, "they come in any order");
+    assert_eq!(state(Write, &[Some(Read), Some(Write)]), None);
 }
