@@ -94,10 +94,13 @@ impl Callbacks for CalledBack {
             }
             if target.kind == TargetKind::Mdt {
                 shared.names.ahead.restate(&restate).await;
+                // Before the opens are listed: from here on the MDT is asked for each open and told of each close, once it
+                // answers again. Not before the directories above have been taken out: what is told ahead comes with bits.
+                shared.names.meta.drop_bits_but_opens();
                 shared.files.restate_opens(&restate).await;
                 shared.files.flocks.restate_flocks(&restate).await;
                 shared.names.data.budgets.restate(&restate).await;
-                shared.names.meta.bits_lost_now(&restate).await;
+                shared.names.meta.forget_lost_now(&restate).await;
             }
         })
     }

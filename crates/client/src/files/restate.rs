@@ -11,10 +11,11 @@ use crate::files::OpenFiles;
 const RESTATED_AT_ONCE: usize = 8192;
 
 impl OpenFiles {
-    /// States the files and directories again that are open for reading; of those that are open for writing the MDT knows.
+    /// States the files and directories again that are open for reading; of those that are open for writing the MDT knows. No file
+    /// may be opened, or closed, without the MDT any more: it would not be stated, or not closed.
     pub(crate) async fn restate_opens(&self, restate: &Restate) {
         // Several handles of here may be one of the MDT.
-        let held: BTreeMap<u64, OpenHeld> = self
+        let mut held: BTreeMap<u64, OpenHeld> = self
             .handles
             .all()
             .into_iter()
@@ -22,6 +23,8 @@ impl OpenFiles {
             .filter(|open| !open.flags.write)
             .map(|open| (open.mdt_handle(), OpenHeld { fid: open.fid, handle: open.mdt_handle() }))
             .collect();
+        let in_use = self.names.meta.opens_in_use();
+        held.extend(in_use.into_iter().map(|(fid, handle)| (handle, OpenHeld { fid, handle })));
         let held: Vec<OpenHeld> = held.into_values().collect();
         for some in held.chunks(RESTATED_AT_ONCE) {
             if let Err(error) = restate.call(RestateOpens { opens: some.to_vec() }).await {

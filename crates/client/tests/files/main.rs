@@ -15,6 +15,7 @@ mod locks;
 mod many;
 mod memory;
 mod model;
+mod opens;
 mod parameters;
 mod past;
 mod posix;

@@ -13,6 +13,7 @@ use rpc::Restate;
 use rt::sync::oneshot;
 use rt::wait::{join_all, poll_once};
 
+use super::inode::Inode;
 use super::{MetadataCache, OpenKept};
 use crate::Forget;
 use crate::order::{LEAF, Mutex};
@@ -255,10 +256,27 @@ impl MetadataCache {
         kept
     }
 
-    /// The same after a restart of the MDT. Done when the kernel keeps nothing either, or the MDT knows that names may be used still: to
-    /// forget one may take a lock that a change holds which the MDT has to answer first. Open files go on: the MDT knows them.
-    pub(crate) async fn bits_lost_now(self: &Arc<Self>, restate: &Restate) {
+    /// After a restart of the MDT nothing that it granted may be used any more here, nor a file that is open and not used. Those that are
+    /// used go on: [`MetadataCache::opens_in_use`] says which the MDT has to know.
+    pub(crate) fn drop_bits_but_opens(&self) {
         self.drop_all_bits(false);
+    }
+
+    /// Files that are kept open and that handles of here use, with the MDT's names for the opens. A handle that was given out just now
+    /// may not be in the list of handles yet.
+    pub(crate) fn opens_in_use(&self) -> Vec<(Fid, u64)> {
+        let mut opens = Vec::new();
+        for part in self.inodes.parts() {
+            let part = part.lock();
+            let used = |inode: &Inode| inode.open.filter(|open| open.users > 0).map(|open| open.handle);
+            opens.extend(part.inodes.iter().filter_map(|(fid, inode)| Some((*fid, used(inode)?))));
+        }
+        opens
+    }
+
+    /// What the kernel keeps goes, after [`MetadataCache::drop_bits_but_opens`]. Done when it keeps nothing any more, or the MDT knows that
+    /// names may be used still: to forget one may take a lock that a change holds which the MDT has to answer first.
+    pub(crate) async fn forget_lost_now(self: &Arc<Self>, restate: &Restate) {
         self.forget_lost_but_names().await;
         let mut names = Box::pin(self.forget_names());
         if poll_once(names.as_mut()).await.is_some() {
