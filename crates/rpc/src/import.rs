@@ -267,6 +267,14 @@ impl Import {
         self.driver.ready().await
     }
 
+    /// Waits until the session is open, however long that takes.
+    ///
+    /// # Errors
+    /// The target refuses this client, or is not to be asked.
+    pub async fn reached(&self) -> Result<(), RpcError> {
+        self.driver.ready().await
+    }
+
     /// The session is over, as somebody else than the target has said: what the target granted counts no more, and what
     /// was sent and has no answer is given up as soon as the target is reached.
     pub fn forget_session(&self) {

@@ -297,7 +297,7 @@ impl Data {
         let mut known = plan.own_end;
         for (ask, given) in plan.asks.iter().zip(given) {
             known = known.max(layout.file_size_from(ask.place.object, given.object_size));
-            if self.lease.may_use()
+            if self.lease.may_use(ask.place.target)
                 && self.locks.table.has_rest(ask.place.object, ask.offset)
                 && let Some((_, size)) = sizes.iter_mut().find(|(place, _)| *place == ask.place)
             {

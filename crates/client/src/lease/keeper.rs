@@ -9,17 +9,19 @@ use proto::lease::{Due, Told};
 use proto::wire::messages::{Awaited, DropOrder, LeaseRenewed, RenewLease};
 use rpc::LinkState;
 use rt::sync::oneshot;
-use rt::wait::{join_all, unless};
+use rt::wait::unless;
 use rt::{BoxFuture, Rt, Time};
 
 use super::{FOR_EVER, Lease};
 use crate::Error;
-use crate::targets::Targets;
+use crate::targets::{Target, Targets};
 
 /// An answer that takes longer may be lost: the next renewal is sent.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Pause after the MGS refused.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between two looks at a target that refuses this client.
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(16);
 /// Time for the goodbye.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -104,7 +106,7 @@ impl LeaseKeeper {
                         used = self.rt.now();
                     } else if self.release_lease().await {
                         return holder.rest_all();
-                    } else if self.rt.now() - used >= holder.age_max() && self.lease.may_use() {
+                    } else if self.rt.now() - used >= holder.age_max() && self.lease.lasts() {
                         used = self.rt.now();
                         tracing::debug!("nothing was asked for long: what is kept is given back");
                         self.rt.spawn(holder.give_back_unused());
@@ -164,22 +166,31 @@ impl LeaseKeeper {
             self.come_back(awaited);
         }
         match renewed.told {
-            Told::Goes => {
-                let until = {
-                    let mut machine = lease.machine.lock();
-                    machine.resume(sent.0, self.rt.now().0, answer);
-                    machine.until()
-                };
-                let is_here = self.targets.mgs().state().link == LinkState::InProcess;
-                let is_heeded = self.targets.hub().habits().safeguards.client_leases;
-                let until = if is_here || !is_heeded { FOR_EVER } else { until };
-                lease.renewals.fetch_add(1, Ordering::Relaxed);
-                if lease.until.swap(until, Ordering::SeqCst) == 0 {
-                    lease.changed.notify_waiters();
-                }
+            Told::Goes => self.go_on(sent, answer),
+            Told::LookAtAll => {
+                // In this order: nothing is used of a target that was not seen.
+                self.look_at_all();
+                self.go_on(sent, answer);
             }
-            Told::LookAtAll => self.look_at_all(),
-            Told::TooLate => {}
+            // The rest is asked for as soon as some of it is done.
+            Told::MoreToDrop | Told::TooLate => {}
+        }
+    }
+
+    /// What is kept may be used.
+    fn go_on(&self, sent: Time, answer: &LeaseRenewed) {
+        let lease = &self.lease;
+        let until = {
+            let mut machine = lease.machine.lock();
+            machine.resume(sent.0, self.rt.now().0, answer);
+            machine.until()
+        };
+        let is_here = self.targets.mgs().state().link == LinkState::InProcess;
+        let is_heeded = self.targets.hub().habits().safeguards.client_leases;
+        let until = if is_here || !is_heeded { FOR_EVER } else { until };
+        lease.renewals.fetch_add(1, Ordering::Relaxed);
+        if lease.until.swap(until, Ordering::SeqCst) == 0 {
+            lease.changed.notify_waiters();
         }
     }
 
@@ -225,28 +236,43 @@ impl LeaseKeeper {
     fn come_back(&self, awaited: &Awaited) {
         let Some(target) = self.targets.made(awaited.target) else { return };
         if target.is_older_than(awaited.boot) {
-            self.rt.spawn(async move { target.look().await });
+            self.rt.spawn(async move {
+                let _ = target.look().await;
+            });
         } else if target.rests() || target.is_connected() {
             // It has not heard the goodbye, or has lost the connection.
             self.rt.spawn(async move { target.show_up().await });
         }
     }
 
-    /// Nobody knows who was told that this client is dead: each target says whether it still knows it.
+    /// Nobody knows who was told that this client is dead: each target says whether it still knows it. One that stays away is used no
+    /// more until it is back; what is held of the others may be used when they have answered.
     fn look_at_all(self: &Arc<Self>) {
-        if self.lease.looking.swap(true, Ordering::SeqCst) {
-            return;
+        let targets = self.targets.all();
+        let fresh = self.lease.look_at(targets.iter().map(|target| target.id()));
+        for target in targets.into_iter().filter(|target| fresh.contains(&target.id())) {
+            let keeper = self.clone();
+            self.rt.spawn(async move {
+                let _ = unless(keeper.lease.ended(), keeper.look_at(&target)).await;
+            });
         }
-        let keeper = self.clone();
-        self.rt.spawn(async move {
-            let targets = keeper.targets.all();
-            let looked = join_all(targets.iter().map(|target| target.look()));
-            if unless(keeper.lease.ended(), looked).await.is_some() {
-                keeper.lease.machine.lock().looked();
+    }
+
+    /// Looks at a target until it has answered the latest look that is due, or the lease has ended.
+    async fn look_at(&self, target: &Target) {
+        let (id, era) = (target.id(), self.lease.era.load(Ordering::SeqCst));
+        let mut pause = REFUSED_PAUSE;
+        while let Some(look) = self.lease.look_due(id)
+            && self.lease.era.load(Ordering::SeqCst) == era
+        {
+            if target.look().await.is_ok() {
+                self.lease.seen(id, look);
+                continue;
             }
-            keeper.lease.looking.store(false, Ordering::SeqCst);
-            keeper.lease.wake.notify_one();
-        });
+            // It refuses this client, or an operator has nobody ask it: whoever needs it is told so.
+            self.rt.sleep(pause).await;
+            pause = (pause * 2).min(LOOK_PAUSE_MAX);
+        }
     }
 
     /// Ends the lease if nothing is held; whether it did.
@@ -270,7 +296,12 @@ impl LeaseKeeper {
 
     /// Tells the MGS that this client has no lease any more.
     pub(crate) async fn say_goodbye(&self) {
-        let release = self.lease.machine.lock().release();
+        let release = {
+            let mut machine = self.lease.machine.lock();
+            let release = machine.release();
+            self.lease.has_unseen.store(machine.has_unseen(), Ordering::Release);
+            release
+        };
         if let Some(release) = release {
             // Without an answer the lease ends by itself.
             let _ = self.rt.timeout(RELEASE_TIME_MAX, self.targets.mgs().call(release)).await;

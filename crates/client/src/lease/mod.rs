@@ -4,7 +4,8 @@
 //! As long as the lease lasts everything is as ever. When it ends (the MGS is not reached for too long, or this process was
 //! stopped) the client does not know any more what others were given: nothing is answered from what it keeps, the kernel
 //! forgets, and data waits for the lease; what was written and not sent stays. When the MGS answers again, it says what the
-//! client has lost. A client that holds nothing has no lease, and sends nothing.
+//! client has lost. If it has forgotten, each target is looked at, and what is held of it may be used when it has answered.
+//! A client that holds nothing has no lease, and sends nothing.
 
 mod keeper;
 
@@ -12,7 +13,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use proto::lease::ClientLease;
+use proto::TargetId;
+use proto::lease::{ClientLease, Look};
 use rt::sync::{Notify, Semaphore};
 use rt::{BoxFuture, Rt, Time};
 
@@ -31,6 +33,8 @@ pub(crate) struct Lease {
     rt: Rt,
     /// Until when what is kept may be used, in nanoseconds of the clock; 0 for not at all.
     until: AtomicU64,
+    /// There are targets of which nothing may be used: the machine knows which. Set before `until` is.
+    has_unseen: AtomicBool,
     /// Something was asked of a target since this was last looked at.
     used: AtomicBool,
     /// There is a lease, or is to be one.
@@ -46,8 +50,6 @@ pub(crate) struct Lease {
     machine: Mutex<LEAF, ClientLease>,
     /// Orders that are being carried out.
     obeying: Mutex<LEAF, BTreeSet<u64>>,
-    /// Sessions are being looked at.
-    looking: AtomicBool,
     /// It is to end as soon as nothing is held.
     ending: AtomicBool,
     /// There is something to do before its time.
@@ -76,6 +78,7 @@ impl Lease {
         Lease {
             rt,
             until: AtomicU64::new(0),
+            has_unseen: AtomicBool::new(false),
             used: AtomicBool::new(false),
             on: AtomicBool::new(false),
             begun: AtomicBool::new(false),
@@ -85,7 +88,6 @@ impl Lease {
             attempts: Semaphore::new(ATTEMPTS_MAX),
             machine: Mutex::default(),
             obeying: Mutex::default(),
-            looking: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             wake: Notify::new(),
             changed: Notify::new(),
@@ -94,11 +96,40 @@ impl Lease {
         }
     }
 
-    /// Whether what is kept may be used now.
+    /// Whether the lease lasts: what is kept may be used, but of targets that have to be seen before ([`Lease::may_use`]).
     #[inline]
-    pub(crate) fn may_use(&self) -> bool {
-        let until = self.until.load(Ordering::Relaxed);
+    pub(crate) fn lasts(&self) -> bool {
+        let until = self.until.load(Ordering::Acquire);
         until == FOR_EVER || self.rt.now().0 < until
+    }
+
+    /// Whether what is kept of a target may be used now. Asked for each answer from the caches.
+    #[inline]
+    pub(crate) fn may_use(&self, target: impl Into<TargetId>) -> bool {
+        self.lasts() && (!self.has_unseen.load(Ordering::Acquire) || self.look_due(target.into()).is_none())
+    }
+
+    /// The look that a target has to answer before it may be.
+    fn look_due(&self, target: TargetId) -> Option<Look> {
+        self.machine.lock().look_due(target)
+    }
+
+    /// A target has answered: what it has given up was told.
+    fn seen(&self, target: TargetId, look: Look) {
+        {
+            let mut machine = self.machine.lock();
+            machine.seen(target, look);
+            self.has_unseen.store(machine.has_unseen(), Ordering::Release);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// All these targets are to be looked at before they are used; gives those that nobody looks at yet.
+    fn look_at(&self, targets: impl IntoIterator<Item = TargetId>) -> Vec<TargetId> {
+        let mut machine = self.machine.lock();
+        let fresh = machine.look_at(targets);
+        self.has_unseen.store(machine.has_unseen(), Ordering::Release);
+        fresh
     }
 
     /// For how long what is kept may be used, if nothing is heard of the MGS.
@@ -109,13 +140,23 @@ impl Lease {
         }
     }
 
-    /// Waits until what is kept may be used.
-    pub(crate) async fn until_may_use(&self) {
-        while !self.may_use() {
+    /// Waits until the lease lasts.
+    pub(crate) async fn until_lasts(&self) {
+        self.until(|| self.lasts()).await;
+    }
+
+    /// Waits until what is kept of a target may be used.
+    pub(crate) async fn until_may_use(&self, target: impl Into<TargetId>) {
+        let target = target.into();
+        self.until(|| self.may_use(target)).await;
+    }
+
+    async fn until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             self.touch();
-            if self.may_use() || self.is_closed() {
+            if is_so() || self.is_closed() {
                 return;
             }
             changed.await;

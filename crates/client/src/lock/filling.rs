@@ -184,9 +184,9 @@ impl RangeLocks {
         let mut waits = None;
         let waiting = || self.filling.fill_waits(fid, &range);
         loop {
-            if !self.lease.may_use() {
+            if !self.may_use(needs) {
                 waits.get_or_insert_with(waiting);
-                self.lease.until_may_use().await;
+                self.until_may_use(needs).await?;
             }
             let mut pins = self.table.no_pins();
             for need in needs {
@@ -203,7 +203,7 @@ impl RangeLocks {
                     _ => return Err(Error::Refused(Code::Malformed)),
                 }
             }
-            if self.lease.may_use() || self.lease.is_closed() {
+            if self.may_use(needs) || self.lease.is_closed() {
                 self.kernel_gets(needs);
                 return Ok(pins);
             }

@@ -52,13 +52,32 @@ impl RangeLocks {
         loop {
             // What the kernel writes back waits for nobody.
             if pages != Pages::WriteBack {
-                self.lease.until_may_use().await;
+                self.until_may_use(needs).await?;
             }
             let pins = self.pin_needs(fid, layout, needs, write, pages).await?;
-            if pages == Pages::WriteBack || self.lease.may_use() || self.lease.is_closed() {
+            if pages == Pages::WriteBack || self.may_use(needs) || self.lease.is_closed() {
                 return Ok(pins);
             }
         }
+    }
+
+    /// Whether what is held of all these objects may be used.
+    pub(super) fn may_use(&self, needs: &[Need]) -> bool {
+        self.lease.lasts() && needs.iter().all(|need| self.lease.may_use(need.place.target))
+    }
+
+    /// Waits until it may be, in vain if one of the targets is not to be asked: the lease waits for what it knows nothing of, and an
+    /// operator who has nobody ask a target that is gone does it for the sake of those who wait.
+    pub(super) async fn until_may_use(&self, needs: &[Need]) -> Result<()> {
+        self.lease.until_lasts().await;
+        for need in needs {
+            let target = need.place.target;
+            if self.lease.lasts() && !self.lease.may_use(target) {
+                self.targets.data(target).await?.reached().await?;
+                self.lease.until_may_use(target).await;
+            }
+        }
+        Ok(())
     }
 
     async fn pin_needs(
@@ -90,7 +109,7 @@ impl RangeLocks {
 
     /// The same, if everything is held.
     pub(crate) fn pin_at_once(&self, fid: Fid, needs: &[Need], write: bool) -> Option<Pins> {
-        if !self.lease.may_use() {
+        if !self.may_use(needs) {
             return None;
         }
         let mut pins = self.table.no_pins();
@@ -247,7 +266,7 @@ impl RangeLocks {
     pub(crate) fn known_end(&self, object: ObjectId) -> Option<u64> {
         let object = self.table.find(object)?;
         let end = object.held.lock().end();
-        end.filter(|_| self.lease.may_use())
+        end.filter(|_| self.lease.may_use(object.target))
     }
 
     /// Gives everything of an object up that nobody uses.
@@ -451,8 +470,9 @@ impl RangeLocks {
 
     /// Whether this client holds an object from `start` to its end: nobody else has written there.
     pub(crate) fn holds_end(&self, object: ObjectId, start: u64) -> bool {
-        self.lease.may_use()
-            && self.table.find(object).is_some_and(|object| object.held.lock().holds(start, u64::MAX))
+        self.table.find(object).is_some_and(|object| {
+            self.lease.may_use(object.target) && object.held.lock().holds(start, u64::MAX)
+        })
     }
 
     /// The kernel is about to have pages of a file. Not said before their fill goes on: who has all pages forgotten while

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use proto::wire::messages::{Enqueue, Token};
-use proto::{Code, Fid, ObjectId};
+use proto::{Code, Fid, ObjectId, TargetId, mdt_of};
 
 use super::RangeLocks;
 use super::held::{Pages, Want};
@@ -104,8 +104,10 @@ impl RangeLocks {
         let granted = loop {
             let generation = self.table.generation();
             let granted = self.ask_for_all(object).await;
-            // Without a lease the client may have been given up, and learns of it before it has one again.
-            self.lease.until_may_use().await;
+            // Without a lease the client may have been given up, by the MDT that keeps others from the file too, and learns of it before
+            // it may use what it has of both.
+            self.lease.until_may_use(object.target).await;
+            self.lease.until_may_use(TargetId::mdt(mdt_of(object.fid))).await;
             // An OST may have forgotten the grant meanwhile, and what it does not know of is not stated again.
             if granted.is_err() || generation == self.table.generation() {
                 break granted;

@@ -256,6 +256,11 @@ impl Target {
         }
     }
 
+    /// Which target it is.
+    pub(crate) fn id(&self) -> TargetId {
+        self.import.target()
+    }
+
     /// Whether the session is of a boot before `boot`.
     pub(crate) fn is_older_than(&self, boot: u64) -> bool {
         let of_session = self.import.boot();
@@ -290,10 +295,17 @@ impl Target {
     }
 
     /// Finds out whether the target still knows this client; what was lost has been told then.
-    pub(crate) async fn look(&self) {
-        if let Err(error) = self.import.look().await {
+    pub(crate) async fn look(&self) -> Result<()> {
+        let looked = self.import.look().await;
+        if let Err(error) = &looked {
             tracing::debug!(target = %self.import.target(), %error, "the session is not there again");
         }
+        Ok(looked?)
+    }
+
+    /// Waits until the session is open; an error if the target is not to be asked.
+    pub(crate) async fn reached(&self) -> Result<()> {
+        Ok(self.import.reached().await?)
     }
 
     /// Newest change of this client on the target.

@@ -1,6 +1,9 @@
 //! The client's side: when to renew, until when to use what it holds, what to drop.
 
-use crate::wire::messages::{DropOrder, LeaseRenewed, RenewLease};
+use std::collections::BTreeMap;
+
+use crate::TargetId;
+use crate::wire::messages::{DROP_ORDERS_MAX, DropOrder, LeaseRenewed, RenewLease};
 
 use super::{MARGIN_NANOS, NANOS_PER_MS, RENEW_NANOS};
 
@@ -15,9 +18,16 @@ pub struct ClientLease {
     renewed: Option<u64>,
     /// Orders that were carried out and not told to the MGS yet.
     dropped: Vec<u64>,
-    /// It had ended, and the MGS did not know who was told; nobody has looked since.
+    /// It had ended, and the MGS did not know who was told; nobody has begun to look since.
     suspect: bool,
+    /// Targets that may have been told, and have not answered since; with the last look at each.
+    unseen: BTreeMap<TargetId, Look>,
+    last_look: u64,
 }
+
+/// A look at a target: the answer to one that began before the latest suspicion says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look(u64);
 
 /// What a client has to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +52,12 @@ pub struct Renewed {
 pub enum Told {
     /// Nobody else was given anything that the orders do not name.
     Goes,
-    /// It had ended, and the MGS does not know who was told: each session has to be looked at.
+    /// It had ended, and the MGS does not know who was told: each session has to be looked at
+    /// ([`ClientLease::look_at`]).
     LookAtAll,
+    /// It had ended, and there are more orders than the answer has room for: they come when some of these were told as
+    /// carried out.
+    MoreToDrop,
     /// The answer took so long that it says nothing: renew again.
     TooLate,
 }
@@ -77,7 +91,9 @@ impl ClientLease {
 
     /// Ends the lease: the client holds nothing any more. Gives what to send, if the MGS knows of a lease.
     pub fn release(&mut self) -> Option<RenewLease> {
-        let old = std::mem::take(self);
+        // Looks that are under way say nothing of later sessions.
+        let next = ClientLease { last_look: self.last_look, ..ClientLease::default() };
+        let old = std::mem::replace(self, next);
         (old.number != 0).then_some(RenewLease { lease: old.number, release: true, dropped: old.dropped })
     }
 
@@ -112,14 +128,43 @@ impl ClientLease {
         if !lapsed {
             self.until = self.until.max(until);
         }
-        let told = if self.suspect { Told::LookAtAll } else { Told::Goes };
+        // While the lease lasts no target is told anything before the client has said that it has dropped what it holds.
+        let is_cut = lapsed && answer.orders.len() >= DROP_ORDERS_MAX;
+        let told = match (is_cut, self.suspect) {
+            (true, _) => Told::MoreToDrop,
+            (false, true) => Told::LookAtAll,
+            (false, false) => Told::Goes,
+        };
         Renewed { orders: answer.orders.clone(), told }
     }
 
-    /// Each session was looked at: the next answer lets the client go on.
-    pub fn looked(&mut self) {
+    /// All `targets` with which there are sessions are looked at from now on: what is held of each may be used when it has
+    /// answered ([`ClientLease::seen`]), so that one that stays away holds up none of the others. Nobody is told from here
+    /// on, as the MGS knows again that the client lives. Gives those that nobody looks at yet.
+    pub fn look_at(&mut self, targets: impl IntoIterator<Item = TargetId>) -> Vec<TargetId> {
         self.suspect = false;
-        self.renewed = None;
+        self.last_look += 1;
+        let look = Look(self.last_look);
+        let fresh = |target: &TargetId| self.unseen.insert(*target, look).is_none();
+        targets.into_iter().filter(fresh).collect()
+    }
+
+    /// The look that a target has to answer before what is held of it may be used; `None`: it may be.
+    pub fn look_due(&self, target: TargetId) -> Option<Look> {
+        self.unseen.get(&target).copied()
+    }
+
+    /// A target has answered, and said whether it still knows the client. It counts unless there was a new suspicion after the
+    /// look had begun.
+    pub fn seen(&mut self, target: TargetId, look: Look) {
+        if self.look_due(target) == Some(look) {
+            self.unseen.remove(&target);
+        }
+    }
+
+    /// Whether there is a target of which nothing may be used.
+    pub fn has_unseen(&self) -> bool {
+        !self.unseen.is_empty()
     }
 
     /// All that an answer asked for is done: what is held may be used, unless that took too long. `sent` is when the
@@ -146,7 +191,6 @@ fn end(sent: u64, answer: &LeaseRenewed) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TargetId;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -158,7 +202,7 @@ mod tests {
     fn renew(lease: &mut ClientLease, at: u64, took: u64, answer: &LeaseRenewed) -> Renewed {
         let renewal = lease.renewal();
         let renewed = lease.answered(&renewal, at, at + took, answer);
-        if renewed.told != Told::TooLate {
+        if matches!(renewed.told, Told::Goes | Told::LookAtAll) {
             lease.resume(at, at + took, answer);
         }
         renewed
@@ -194,11 +238,83 @@ mod tests {
         // A process that was stopped may not have noticed.
         assert_eq!(renew(&mut lease, 60 * SECOND, 13 * SECOND, &answer(9, false)).told, Told::TooLate);
         assert_eq!(renew(&mut lease, 80 * SECOND, 0, &answer(9, true)).told, Told::LookAtAll);
-        assert_eq!(lease.until(), 0, "not before that is done");
-        lease.looked();
-        assert_eq!(lease.due(80 * SECOND), Due::Renew);
-        assert_eq!(renew(&mut lease, 81 * SECOND, 0, &answer(9, true)).told, Told::Goes);
-        assert_eq!(lease.until(), 93 * SECOND);
+        assert_eq!(lease.until(), 0, "not before somebody looks");
+        assert_eq!(renew(&mut lease, 81 * SECOND, 0, &answer(9, true)).told, Told::LookAtAll);
+        assert_eq!(lease.look_at([]), []);
+        assert_eq!(renew(&mut lease, 82 * SECOND, 0, &answer(9, true)).told, Told::Goes);
+        assert_eq!((lease.until(), lease.has_unseen()), (94 * SECOND, false));
+    }
+
+    /// A client whose lease is over at `at`, and which the MGS has forgotten then: it looks at `targets`.
+    fn suspect(lease: &mut ClientLease, at: u64, targets: &[TargetId]) -> Vec<TargetId> {
+        lease.lapse(at);
+        let forgotten = answer(lease.number() + 1, false);
+        assert_eq!(renew(lease, at, 0, &forgotten).told, Told::LookAtAll);
+        let fresh = lease.look_at(targets.iter().copied());
+        lease.resume(at, at, &forgotten);
+        fresh
+    }
+
+    #[test]
+    fn who_does_not_answer_holds_up_nobody_else() {
+        let (healthy, dead) = (TargetId::ost(0), TargetId::ost(1));
+        let mut lease = ClientLease::default();
+        renew(&mut lease, 0, 0, &answer(7, false));
+        assert_eq!(suspect(&mut lease, 20 * SECOND, &[healthy, dead]), [healthy, dead]);
+        assert_eq!(lease.until(), 32 * SECOND, "what is held of those that answer may be used");
+        let look = lease.look_due(healthy).expect("it has not answered");
+        lease.seen(healthy, look);
+        assert!(lease.look_due(healthy).is_none() && lease.look_due(dead).is_some());
+        assert_eq!(lease.look_due(TargetId::mdt(0)), None, "there was no session then");
+        for second in [25, 50, 55] {
+            lease.lapse(second * SECOND);
+            assert_eq!(renew(&mut lease, second * SECOND, 0, &answer(8, true)).told, Told::Goes);
+            assert!(lease.look_due(dead).is_some(), "whatever the MGS says");
+        }
+        lease.seen(dead, look);
+        assert!(!lease.has_unseen());
+    }
+
+    #[test]
+    fn a_look_from_before_a_new_suspicion_says_nothing() {
+        let (one, other) = (TargetId::ost(0), TargetId::ost(1));
+        let mut lease = ClientLease::default();
+        renew(&mut lease, 0, 0, &answer(7, false));
+        suspect(&mut lease, 20 * SECOND, &[one, other]);
+        let look = lease.look_due(one).expect("it has not answered");
+        lease.seen(one, look);
+        assert_eq!(suspect(&mut lease, 60 * SECOND, &[one, other]), [one], "the other is being looked at");
+        for target in [one, other] {
+            lease.seen(target, look);
+            assert!(lease.look_due(target).is_some(), "it may have been told since");
+        }
+        // What is held is gone, and so is what was suspected.
+        assert!(lease.release().is_some() && !lease.has_unseen());
+        renew(&mut lease, 70 * SECOND, 0, &answer(9, false));
+        suspect(&mut lease, 100 * SECOND, &[one]);
+        lease.seen(one, look);
+        assert!(lease.look_due(one).is_some_and(|due| due != look), "that was another session");
+    }
+
+    #[test]
+    fn who_has_more_to_drop_than_an_answer_holds_asks_for_the_rest() {
+        let order = |number| DropOrder { number, target: TargetId::ost(0), session: number, boot: 1 };
+        let full =
+            LeaseRenewed { orders: (0..DROP_ORDERS_MAX as u64).map(order).collect(), ..answer(7, true) };
+        let mut lease = ClientLease::default();
+        renew(&mut lease, 0, 0, &answer(7, false));
+        assert_eq!(renew(&mut lease, 5 * SECOND, 0, &full).told, Told::Goes, "nobody was told anything yet");
+        assert!(lease.lapse(20 * SECOND));
+        let renewed = renew(&mut lease, 20 * SECOND, 0, &full);
+        assert_eq!(
+            (renewed.told, renewed.orders.len(), lease.until()),
+            (Told::MoreToDrop, DROP_ORDERS_MAX, 0)
+        );
+        full.orders.iter().for_each(|order| lease.dropped(order.number));
+        assert_eq!(lease.due(20 * SECOND), Due::Renew, "at once");
+        let rest = LeaseRenewed { orders: vec![order(DROP_ORDERS_MAX as u64)], ..answer(7, true) };
+        assert_eq!(renew(&mut lease, 21 * SECOND, 0, &rest).told, Told::Goes);
+        assert_eq!(lease.until(), 33 * SECOND);
     }
 
     #[test]

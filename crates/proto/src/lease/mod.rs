@@ -7,7 +7,7 @@
 mod client;
 mod table;
 
-pub use client::{ClientLease, Due, Renewed, Told};
+pub use client::{ClientLease, Due, Look, Renewed, Told};
 pub use table::{Counts, Leases, Overview};
 
 /// How long a lease lasts, in milliseconds.

@@ -14,6 +14,8 @@ use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::scripted;
 use weft_sim::workload::{READ_WRITE, root};
 
+use crate::replaced::set;
+
 /// A lease is over by then.
 const LEASE: Duration = Duration::from_secs(16);
 
@@ -132,6 +134,116 @@ fn who_is_cut_off_from_the_mgs_alone_loses_nothing() {
         world.heal("c", "mgs");
         assert_eq!(bytes.await.expect("it goes on"), b"mine");
         client.sync_all().await.expect("nothing is lost");
+    });
+}
+
+/// A new file with one stripe, on this OST, with `data` in it.
+async fn file_on(client: &Client, ost: u32, data: &[u8]) -> (Fid, Handle) {
+    let hint = LayoutHint { start_index: ost as i32, stripe_count: 1, ..LayoutHint::default() };
+    let name = format!("f{ost}");
+    let made = client
+        .names()
+        .create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, hint)
+        .await
+        .expect("the OST is there");
+    let handle = client.files().open(&root(), made.fid, READ_WRITE).await.expect("root may open");
+    client.files().write(handle, 0, data).await.expect("there is room");
+    (made.fid, handle)
+}
+
+/// The MGS was away for so long that the lease was over, and has forgotten the client; an OST stays away. Every read and write of every
+/// file waited for that OST.
+#[test]
+fn an_ost_that_stays_away_after_a_restart_of_the_mgs_holds_up_nobody_else() {
+    check(async |cluster, world| {
+        let (_, client) = cluster.mount("c").await;
+        cluster.osts_are_known(&client).await;
+        let (fid, here) = file_on(&client, 0, b"mine").await;
+        let (_, there) = file_on(&client, 1, b"gone").await;
+        client.sync_all().await.expect("what is healthy can be synced");
+        client.files().write(there, 0, b"kept").await.expect("there is room");
+        cluster.kill("mgs");
+        sleep(world, Duration::from_secs(20)).await;
+        cluster.kill("oss1");
+        cluster.restart(&["mgs".to_owned()]);
+        let using = client.clone();
+        let mut used = on(world, "c", async move {
+            let bytes = read(&using, here).await;
+            using.files().write(here, 0, b"more").await.expect("there is room");
+            using.files().fsync(here).await.expect("its OST is there");
+            assert_eq!(mode(&using, fid).await, 0o644);
+            bytes
+        });
+        let reading = client.clone();
+        let mut waits = on(world, "c", async move { read(&reading, there).await });
+        sleep(world, Duration::from_secs(30)).await;
+        assert_eq!(used.try_recv().expect("it waits for an OST that it has no need of").as_slice(), b"mine");
+        let root_mode = mode(&client, Fid::ROOT).await;
+        let before = world.node_stats("c").frames_sent;
+        assert_eq!(read(&client, here).await, b"more");
+        assert_eq!(mode(&client, Fid::ROOT).await, root_mode);
+        assert_eq!(world.node_stats("c").frames_sent, before, "what is held of the others is used");
+        // Another restart, so that the OST is to be looked at anew.
+        cluster.kill("mgs");
+        sleep(world, Duration::from_secs(20)).await;
+        cluster.restart(&["mgs".to_owned()]);
+        sleep(world, Duration::from_secs(30)).await;
+        assert_eq!(read(&client, here).await, b"more");
+        assert!(waits.try_recv().is_err(), "nothing is used of an OST that may have given this client up");
+        cluster.restart(&["oss1".to_owned()]);
+        assert_eq!(waits.await.expect("it goes on"), b"kept");
+        client.sync_all().await.expect("nothing is lost");
+    });
+}
+
+/// The MGS that told an OST so is not there any more when the client is: nothing old is read, and files on other OSTs are used.
+#[test]
+fn who_was_given_up_and_is_not_told_uses_nothing_of_the_ost_before_it_answers() {
+    check(async |cluster, world| {
+        let (_, one) = cluster.mount("one").await;
+        let (_, other) = cluster.mount("other").await;
+        cluster.osts_are_known(&one).await;
+        let (_, here) = file_on(&one, 0, b"mine").await;
+        let (fid, there) = file_on(&one, 1, b"mine").await;
+        one.sync_all().await.expect("what is healthy can be synced");
+        ["mgs", "oss1"].iter().for_each(|server| world.partition("one", server));
+        let opened = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+        other.files().write(opened, 0, b"ours").await.expect("nobody waits for who is given up");
+        cluster.kill("mgs");
+        cluster.restart(&["mgs".to_owned()]);
+        world.heal("one", "mgs");
+        let reading = one.clone();
+        let mut waits = on(world, "one", async move { read(&reading, there).await });
+        sleep(world, Duration::from_secs(30)).await;
+        assert_eq!(read(&one, here).await, b"mine");
+        assert!(waits.try_recv().is_err(), "it was given up");
+        world.heal("one", "oss1");
+        assert_eq!(waits.await.expect("it goes on"), b"ours");
+    });
+}
+
+/// Who waits for such an OST is refused as soon as an operator has nobody ask it.
+#[test]
+fn an_ost_that_was_not_seen_again_and_is_not_to_be_asked_is_refused() {
+    check(async |cluster, world| {
+        let (_, client) = cluster.mount("c").await;
+        cluster.osts_are_known(&client).await;
+        let (_, there) = file_on(&client, 1, b"gone").await;
+        client.sync_all().await.expect("what is healthy can be synced");
+        cluster.kill("mgs");
+        sleep(world, Duration::from_secs(20)).await;
+        cluster.kill("oss1");
+        cluster.restart(&["mgs".to_owned()]);
+        let reading = client.clone();
+        let mut waits = on(world, "c", async move { reading.files().read(there, 0, 100).await });
+        sleep(world, Duration::from_secs(30)).await;
+        assert!(waits.try_recv().is_err(), "the OST may come back");
+        set(&client, "osc.*-OST0001-*.active", "0").await;
+        sleep(world, Duration::from_secs(1)).await;
+        let told = waits.try_recv().expect("it is told at once");
+        assert_eq!(told.err(), Some(Error::Refused(Code::Inactive)));
+        let (_, here) = file_on(&client, 0, b"mine").await;
+        assert_eq!(read(&client, here).await, b"mine");
     });
 }
 

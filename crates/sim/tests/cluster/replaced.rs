@@ -80,7 +80,7 @@ async fn mount(cluster: &Cluster, node: &str) -> (Rt, Arc<Client>) {
 }
 
 /// As `lctl set_param` does.
-async fn set(client: &Client, pattern: &str, value: &str) {
+pub(crate) async fn set(client: &Client, pattern: &str, value: &str) {
     let admin = client.admin();
     let places = ClientPlaces::new(&admin.fsname(), admin.id(), "10.0.0.1@tcp");
     let mut tree = ClientTree::new(places, Tree::to_set(pattern).expect("the pattern is short"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::wire::messages::{DirPage, Entry, Granted, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_UPDATE};
-use proto::{Attr, Fid, FileKind, Layout, Name};
+use proto::{Attr, Fid, FileKind, Layout, Name, TargetId, mdt_of};
 
 use super::inode::{ATTR_BITS, Inode};
 use super::told::{Fill, Told};
@@ -28,9 +28,14 @@ pub(crate) enum Known {
 }
 
 impl MetadataCache {
+    /// Whether what is kept of a file may be used.
+    pub(super) fn may_use(&self, fid: Fid) -> bool {
+        self.lease.may_use(TargetId::mdt(mdt_of(fid)))
+    }
+
     /// What is kept of a name, if the caller may know it.
     pub(crate) fn known_name(&self, caller: &Caller, parent: Fid, name: &Name) -> Known {
-        if !self.lease.may_use() {
+        if !self.may_use(parent) {
             return Known::Unknown;
         }
         let (fid, stamp) = {
@@ -48,7 +53,7 @@ impl MetadataCache {
         };
         let part = self.inodes.part(fid);
         let valid = part.inodes.get(&fid).is_some_and(|file| file.stamp == stamp && file.keeps_names());
-        if valid { Known::File(fid) } else { Known::Unknown }
+        if valid && self.may_use(fid) { Known::File(fid) } else { Known::Unknown }
     }
 
     /// The entry of a file, if all of it is kept.
@@ -56,19 +61,19 @@ impl MetadataCache {
         let mut part = self.inodes.part(fid);
         let inode = part.inodes.get_mut(&fid)?;
         inode.recent = true;
-        inode.entry.clone().filter(|_| inode.has(ATTR_BITS) && self.lease.may_use())
+        inode.entry.clone().filter(|_| inode.has(ATTR_BITS) && self.may_use(fid))
     }
 
     /// The layout of a file, if it cannot change unseen.
     pub(crate) fn known_layout(&self, fid: Fid) -> Option<Layout> {
         let part = self.inodes.part(fid);
         let inode = part.inodes.get(&fid).filter(|inode| inode.has(LOCK_LAYOUT))?;
-        inode.entry.as_ref().filter(|_| self.lease.may_use())?.layout.clone()
+        inode.entry.as_ref().filter(|_| self.may_use(fid))?.layout.clone()
     }
 
     /// Whether an absent name would be kept: the directory's entries cannot change unseen.
     pub(crate) fn keeps_entries(&self, dir: Fid) -> bool {
-        self.lease.may_use() && self.inodes.part(dir).inodes.get(&dir).is_some_and(|dir| dir.has(LOCK_UPDATE))
+        self.may_use(dir) && self.inodes.part(dir).inodes.get(&dir).is_some_and(|dir| dir.has(LOCK_UPDATE))
     }
 
     /// Keeps what a server told of a file, if it may be kept; says whether.
@@ -107,7 +112,7 @@ impl MetadataCache {
 
     /// Whether this client made a file, and nobody else has changed its data since.
     pub(crate) fn is_made_here(&self, fid: Fid) -> bool {
-        self.lease.may_use() && self.inodes.part(fid).inodes.get(&fid).is_some_and(Inode::is_made_here)
+        self.may_use(fid) && self.inodes.part(fid).inodes.get(&fid).is_some_and(Inode::is_made_here)
     }
 
     /// Part of a change was made, and nothing of what the answer says of a file is kept.
@@ -182,7 +187,7 @@ impl MetadataCache {
     pub(crate) fn known_page(&self, fid: Fid, cookie: u64) -> Option<Arc<DirPage>> {
         let part = self.inodes.part(fid);
         let dir = part.inodes.get(&fid)?;
-        dir.pages.get(cookie).filter(|_| dir.has(LOCK_UPDATE) && self.lease.may_use()).cloned()
+        dir.pages.get(cookie).filter(|_| dir.has(LOCK_UPDATE) && self.may_use(fid)).cloned()
     }
 
     /// Target of a symbolic link, if it is kept.
@@ -193,7 +198,7 @@ impl MetadataCache {
     /// The value of an extended attribute if that is known; `Some(None)`: there is none. Values are told to the
     /// superuser and to everybody who may read the file.
     pub(crate) fn known_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Option<Option<Bytes>> {
-        if !self.lease.may_use() {
+        if !self.may_use(fid) {
             return None;
         }
         let part = self.inodes.part(fid);
@@ -205,7 +210,7 @@ impl MetadataCache {
 
     /// Names of the extended attributes, if they are known.
     pub(crate) fn known_xattr_names(&self, fid: Fid) -> Option<Vec<Bytes>> {
-        self.inodes.part(fid).inodes.get(&fid)?.xattr_names.clone().filter(|_| self.lease.may_use())
+        self.inodes.part(fid).inodes.get(&fid)?.xattr_names.clone().filter(|_| self.may_use(fid))
     }
 
     /// An answer about a file, with what of it may be kept: attributes only if they are those that are kept here,
@@ -220,7 +225,7 @@ impl MetadataCache {
             attr.kind() != FileKind::File || attr.size_known && !self.files.is_being_written(attr.fid);
         let untouched = !complete && self.files.is_untouched(attr.fid);
         let part = self.inodes.part(attr.fid);
-        let Some(inode) = part.inodes.get(&attr.fid).filter(|_| self.lease.may_use()) else {
+        let Some(inode) = part.inodes.get(&attr.fid).filter(|_| self.may_use(attr.fid)) else {
             return Told::once(attr);
         };
         // The kernel sees each write that this mount makes, and asks again after it.

@@ -12,7 +12,7 @@ use super::{Asked, MetadataCache};
 impl MetadataCache {
     /// Whether all of a directory is known, `permits` what is kept of it, and it has no `name`.
     pub(crate) fn may_foretell(&self, dir: Fid, name: &Name, permits: impl FnOnce(&Entry) -> bool) -> bool {
-        if !self.lease.may_use() {
+        if !self.may_use(dir) {
             return false;
         }
         let mut part = self.inodes.part(dir);
@@ -60,7 +60,7 @@ impl MetadataCache {
         fid: Fid,
         change: impl FnOnce(&Entry) -> Option<Attr>,
     ) -> Option<Entry> {
-        if !self.lease.may_use() || self.inodes.is_changing(fid) {
+        if !self.may_use(fid) || self.inodes.is_changing(fid) {
             return None;
         }
         self.inodes.changed_now(&[fid]);
@@ -87,7 +87,7 @@ impl MetadataCache {
 
     /// Whether a directory certainly has no entry.
     pub(crate) fn is_empty_dir(&self, dir: Fid) -> bool {
-        self.lease.may_use() && self.inodes.part(dir).inodes.get(&dir).is_some_and(Inode::is_empty_dir)
+        self.may_use(dir) && self.inodes.part(dir).inodes.get(&dir).is_some_and(Inode::is_empty_dir)
     }
 
     /// The MDT will take the last name of a file, or of an empty directory, away.
