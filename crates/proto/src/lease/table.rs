@@ -292,6 +292,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{ClientLease, Told};
     use super::*;
     use crate::wire::messages::ASKED;
 
@@ -448,6 +449,31 @@ mod tests {
         assert_eq!(leases.rest(107 * SECOND), 3 * SECOND);
         assert_eq!(leases.rest(112 * SECOND), SECOND);
         assert_eq!(leases.rest(115 * SECOND), 5 * SECOND, "it is over");
+    }
+
+    #[test]
+    fn who_was_given_up_more_often_than_an_answer_holds_is_told_of_all() {
+        let many = DROP_ORDERS_MAX as u64 + 1;
+        let mut leases = leases();
+        let mut client = ClientLease::default();
+        let mut lives = |leases: &mut Leases, at: u64| {
+            let (now, renewal) = (at * SECOND, client.renewal());
+            let answer = leases.renew(now, A, &renewal).expect("there is room");
+            let renewed = client.answered(&renewal, now, now, &answer);
+            if renewed.told == Told::Goes {
+                client.resume(now, now, &answer);
+            }
+            renewed.orders.iter().for_each(|order| client.dropped(order.number));
+            (renewed.told, renewed.orders.len(), client.until() > now)
+        };
+        assert_eq!(lives(&mut leases, 100), (Told::Goes, 0, true));
+        run(&mut leases, 100, 120);
+        for session in 1..=many {
+            assert_eq!(ask(&mut leases, 120, A, session, ASKED), LEASE_OVER);
+        }
+        assert_eq!(lives(&mut leases, 121), (Told::MoreToDrop, DROP_ORDERS_MAX, false));
+        assert_eq!(lives(&mut leases, 121), (Told::Goes, 1, true));
+        assert_eq!(lives(&mut leases, 122), (Told::Goes, 0, true));
     }
 
     /// An MGS that is stopped while it rests either notices, or goes on long before the lease of somebody ends.
