@@ -89,12 +89,20 @@ impl Queue {
     /// The connection is gone: nothing is committed any more.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
+        // The kernel has nothing any more that an answer could reach: nobody is to wait for these.
+        let in_vain = std::mem::take(&mut *self.answered.lock());
+        drop(in_vain);
         self.wake();
     }
 
     /// An entry holds an answer.
     fn commit(&self, commit: Commit) {
         let mut answered = self.answered.lock();
+        // Looked at under the lock: `end` takes what came before.
+        if self.ended.load(Ordering::Acquire) {
+            drop(answered);
+            return drop(commit);
+        }
         let is_first = answered.is_empty();
         answered.push(commit);
         drop(answered);
@@ -341,6 +349,19 @@ mod tests {
 
     fn commit(index: u32) -> Commit {
         Commit { index, commit_id: index.into(), held: None }
+    }
+
+    #[test]
+    fn nobody_waits_for_an_answer_that_no_kernel_takes() {
+        let queue = Queue::new(0);
+        let on_its_way: Held = Arc::new(());
+        let held = || Commit { held: Some(on_its_way.clone()), ..commit(1) };
+        queue.commit(held());
+        assert_eq!(Arc::strong_count(&on_its_way), 2, "until the kernel has it");
+        queue.end();
+        assert_eq!(Arc::strong_count(&on_its_way), 1, "the connection is gone");
+        queue.commit(held());
+        assert_eq!((Arc::strong_count(&on_its_way), queue.take_commits().len()), (1, 0));
     }
 
     #[test]
