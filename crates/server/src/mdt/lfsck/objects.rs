@@ -32,6 +32,13 @@ const DEPTH_MAX: usize = 4096;
 /// Behind all ids.
 const LAST: Fid = Fid { seq: u64::MAX, oid: u32::MAX, ver: u32::MAX };
 
+/// How long it takes to read so many bytes at `rate` bytes per second; no time if that is 0: then they are read as fast as they can be.
+fn time_for(bytes: u64, rate: u64) -> Duration {
+    // A large file system has more bytes than milliseconds times bytes have room for in 64 bits.
+    let millis = (u128::from(bytes) * 1000).checked_div(u128::from(rate)).unwrap_or(0);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
 /// Numbers of a check.
 #[derive(Default)]
 struct Counts {
@@ -160,7 +167,7 @@ impl Walk<'_> {
     /// Waits until what was read is no more than may be.
     async fn pause(&self) -> Result<(), End> {
         let Check { rate, .. } = self.check;
-        let due = (self.counts.bytes * 1000).checked_div(rate).map_or(Duration::ZERO, Duration::from_millis);
+        let due = time_for(self.counts.bytes, rate);
         loop {
             let early = due.saturating_sub(self.mdt.rt.now() - self.begun);
             self.mdt.rt.sleep(early.clamp(PAUSE, LOOK_TICK)).await;
@@ -368,5 +375,18 @@ fn next_of(fid: Fid) -> Fid {
         (Some(ver), _) => Fid { ver, ..fid },
         (None, Some(oid)) => Fid { oid, ver: 0, ..fid },
         (None, None) => Fid { seq: fid.seq.saturating_add(1), oid: 0, ver: 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_of_a_large_file_system_is_paced_as_that_of_a_small_one() {
+        assert_eq!(time_for(3 << 20, 1 << 20), Duration::from_secs(3));
+        assert_eq!(time_for(1 << 55, 1 << 30), Duration::from_secs(1 << 25));
+        assert_eq!(time_for(u64::MAX, 1), Duration::from_millis(u64::MAX));
+        assert_eq!(time_for(1 << 55, 0), Duration::ZERO, "there is no limit");
     }
 }
