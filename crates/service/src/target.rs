@@ -30,13 +30,22 @@ use crate::stop::Stop;
 use crate::timing::{Counting, Timing};
 use crate::watch::{Held, Watch};
 
-/// Each start of a target gives numbers of its own, so many. One that a crash took back is never given again: its client may have been
-/// told it, and hear later that the change is lost (`docs/recovery.md#renumbered`; Lustre: `LR_EPOCH_BITS`).
-const NUMBERS_OF_START: u64 = 1 << 32;
+/// Each start of a target gives numbers of its own. One that a crash took back is never given again: its client may have been told it, and
+/// hear later that the change is lost (`docs/recovery.md#renumbered`; Lustre: `LR_EPOCH_BITS`). So many lie between the first ones of two
+/// starts, more than can be given and not be durable.
+const NUMBERS_OF_START: u64 = 1 << 26;
+/// So many starts in a row have different ones, if nothing of any of them became durable.
+const STARTS: u64 = 16;
+/// How far in front of a target's newest number one may be that it gave before a crash.
+const REPLAYED_MAX: u64 = 1 << 32;
 
-/// The first number of a start.
-fn first_number(boot: u64) -> Transno {
-    Transno(boot.saturating_sub(1).saturating_mul(NUMBERS_OF_START))
+/// The first number of the start `boot` of a target that has `last`.
+fn first_number(last: Transno, boot: u64) -> Transno {
+    match boot {
+        // Nobody was told anything before.
+        0 | 1 => last,
+        _ => Transno(last.0.saturating_add((boot % STARTS + 1) * NUMBERS_OF_START)),
+    }
 }
 
 /// A served target of role `H`.
@@ -88,7 +97,7 @@ impl<H: Handler> Target<H> {
         let next = Transno(store.last_transno().0 + 1);
         let recovery = Arc::new(Recovery::new(&rt, expected, next));
         // Replays bring their numbers, and nothing else is changed before they are over.
-        store.draw_from(first_number(store.boot()));
+        store.draw_from(first_number(store.last_transno(), store.boot()));
         let stop = Stop::default();
         let id = store.label().target;
         let safeguards = hub.habits().safeguards;
@@ -199,7 +208,8 @@ impl<H: Handler> Target<H> {
             None => return Answer::refuse(Code::NoSession),
         };
         // Nobody can have been told such a number, and a target that took it would have none left.
-        if call.replay.is_some_and(|replay| replay > self.replayed_max()) {
+        let newest = self.store.last_transno().0;
+        if call.replay.is_some_and(|replay| replay.0 > newest.saturating_add(REPLAYED_MAX)) {
             return Answer::refuse(Code::Malformed);
         }
         let mut began = self.rt.now();
@@ -229,12 +239,6 @@ impl<H: Handler> Target<H> {
         };
         self.timing.note(&counting, self.rt.now() - began);
         answer
-    }
-
-    /// The largest number that a former start can have given.
-    fn replayed_max(&self) -> Transno {
-        let newest = self.store.last_transno().max(first_number(self.store.boot()));
-        Transno(newest.0.saturating_add(NUMBERS_OF_START))
     }
 
     /// Lets a replay wait for its turn, and everything else until there are no more.
@@ -481,5 +485,20 @@ fn result<H: Handler>(result: Result<Done, Code>) -> Answer {
     match result {
         Ok(done) => answered::<H>(done),
         Err(code) => Answer::refuse(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_in_a_row_have_numbers_of_their_own() {
+        let last = Transno(7);
+        assert_eq!(first_number(last, 1), last);
+        let firsts: BTreeSet<Transno> = (2..2 + STARTS).map(|boot| first_number(last, boot)).collect();
+        assert_eq!(firsts.len() as u64, STARTS);
+        assert!(firsts.iter().all(|first| first.0 >= last.0 + NUMBERS_OF_START));
+        assert!(firsts.iter().all(|first| first.0 + NUMBERS_OF_START <= last.0 + REPLAYED_MAX));
     }
 }

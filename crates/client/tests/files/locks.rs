@@ -283,7 +283,8 @@ fn an_answer_is_lost(
         let (two, third) = (world.mount(), world.mount());
         let (attr, a) = world.run(create(&one, b"f"));
         let (b, c) = world.run(async { (open(&two, &attr).await, open(&third, &attr).await) });
-        let asked = world.run(async {
+        let (done, asked) = oneshot::channel();
+        world.run(async {
             let rt = world.hub.rt();
             one.files().fsync(a).await.expect("the file is there after the crash");
             one.flocks().set_lock(a, 1, held).await.expect("nobody has it");
@@ -293,7 +294,6 @@ fn an_answer_is_lost(
             let waits = wait(&world, &two, b, 1, other);
             rt.sleep(SOON).await;
             world.sim.handle().partition_one_way("servers", "elsewhere");
-            let (done, asked) = oneshot::channel();
             let asking = one.clone();
             other_machine.rt().spawn(async move {
                 let _ = done.send(asking.flocks().set_lock(a, 1, asks).await);
@@ -301,7 +301,6 @@ fn an_answer_is_lost(
             rt.sleep(SOON).await;
             freed(&two, b).await;
             assert_eq!(rt.timeout(SOON, waits).await, Some(Ok(Ok(()))), "it gets what was freed");
-            asked
         });
         world.sim.handle().heal("servers", "elsewhere");
         world.restart_servers(1);
