@@ -60,12 +60,16 @@ rankfs_begin() {
   mkdir -p "$RANKFS_MOUNTS/$1"
   trap 'rankfs_end "$begun"' EXIT
   begun=$1
+  # Images of these names belong to a run before the machine's last start. Before the first new one is made: it removes all of the job.
+  rank=0
+  while [ "$rank" -lt "$4" ]; do
+    [ ! -e "$RANKFS_DIR/$1.$node.$rank.rankfs" ] || weft rankfs gc "$RANKFS_DIR" --here --ended "$1"
+    rank=$((rank + 1))
+  done
   rank=0
   while [ "$rank" -lt "$4" ]; do
     image=$RANKFS_DIR/$1.$node.$rank.rankfs
     mkdir -p "$RANKFS_MOUNTS/$1/$rank"
-    # An image of this name belongs to a run before the machine's last start.
-    [ ! -e "$image" ] || weft rankfs gc "$RANKFS_DIR" --here --ended "$1"
     weft rankfs create "$image" --size "$5" --job "$1" --rank "$rank" --owner "$2:$3"
     weft rankfs mount "$image" "$RANKFS_MOUNTS/$1/$rank"
     rank=$((rank + 1))

@@ -68,8 +68,8 @@ impl Callbacks for CalledBack {
         if target.kind == TargetKind::Mdt {
             shared.names.ahead.lost();
             shared.names.meta.bits_lost();
-            shared.files.flocks.flocks_lost();
-            shared.files.opens_lost(target);
+            let locked = shared.files.flocks.flocks_lost();
+            shared.files.opens_lost(target, &locked);
         }
     }
 

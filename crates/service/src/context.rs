@@ -92,8 +92,8 @@ pub struct Recorder {
 
 impl Recorder {
     /// Whom the change is made for.
-    pub fn into_author(self) -> Arc<Author> {
-        self.author
+    pub fn author(&self) -> &Arc<Author> {
+        &self.author
     }
 
     /// The change that records `reply`, and the record; `None` for a request without a slot. The stored record says

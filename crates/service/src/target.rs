@@ -30,23 +30,8 @@ use crate::stop::Stop;
 use crate::timing::{Counting, Timing};
 use crate::watch::{Held, Watch};
 
-/// Each start of a target gives numbers of its own. One that a crash took back is never given again: its client may have been told it, and
-/// hear later that the change is lost (`docs/recovery.md#renumbered`; Lustre: `LR_EPOCH_BITS`). So many lie between the first ones of two
-/// starts, more than can be given and not be durable.
-const NUMBERS_OF_START: u64 = 1 << 26;
-/// So many starts in a row have different ones, if nothing of any of them became durable.
-const STARTS: u64 = 16;
 /// How far in front of a target's newest number one may be that it gave before a crash.
 const REPLAYED_MAX: u64 = 1 << 32;
-
-/// The first number of the start `boot` of a target that has `last`.
-fn first_number(last: Transno, boot: u64) -> Transno {
-    match boot {
-        // Nobody was told anything before.
-        0 | 1 => last,
-        _ => Transno(last.0.saturating_add((boot % STARTS + 1) * NUMBERS_OF_START)),
-    }
-}
 
 /// A served target of role `H`.
 pub struct Target<H: Handler> {
@@ -96,8 +81,9 @@ impl<H: Handler> Target<H> {
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
         let next = Transno(store.last_transno().0 + 1);
         let recovery = Arc::new(Recovery::new(&rt, expected, next));
-        // Replays bring their numbers, and nothing else is changed before they are over.
-        store.draw_from(first_number(store.last_transno(), store.boot()));
+        // Replays bring their numbers, and nothing else is changed before they are over. A number that a crash took back is not given again:
+        // its client may have been told it, and hear later that the change is lost (`docs/recovery.md#renumbered`).
+        store.draw_from(store.first_transno());
         let stop = Stop::default();
         let id = store.label().target;
         let safeguards = hub.habits().safeguards;
@@ -485,20 +471,5 @@ fn result<H: Handler>(result: Result<Done, Code>) -> Answer {
     match result {
         Ok(done) => answered::<H>(done),
         Err(code) => Answer::refuse(code),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn starts_in_a_row_have_numbers_of_their_own() {
-        let last = Transno(7);
-        assert_eq!(first_number(last, 1), last);
-        let firsts: BTreeSet<Transno> = (2..2 + STARTS).map(|boot| first_number(last, boot)).collect();
-        assert_eq!(firsts.len() as u64, STARTS);
-        assert!(firsts.iter().all(|first| first.0 >= last.0 + NUMBERS_OF_START));
-        assert!(firsts.iter().all(|first| first.0 + NUMBERS_OF_START <= last.0 + REPLAYED_MAX));
     }
 }

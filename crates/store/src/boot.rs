@@ -6,8 +6,8 @@ use rt::Dir;
 use crate::atomic_file::Kind;
 use crate::error::StoreError;
 
-/// The file. Version 1 had the number alone.
-pub(crate) const BOOT_FILE: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 2, oldest: 1 };
+/// The file. Version 1 had the number alone, and version 2 the first two.
+pub(crate) const BOOT_FILE: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 3, oldest: 1 };
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(crate) struct Boot {
     /// The newest boot that is known to have made the first block of its log durable, and so to have taken the log before it over:
     /// if that block is not there any more, that is damage. Of a newer one it means that it did not get so far.
     pub taken: u64,
+    /// The first transno that a boot up to this one drew, or might have; 0 for the very first.
+    pub first: u64,
 }
 
 impl Boot {
@@ -27,15 +29,16 @@ impl Boot {
 
     /// Replaces the file; it is durable then.
     pub async fn write(&self, dir: &Dir) -> Result<(), StoreError> {
-        let body = [self.number.to_le_bytes(), self.taken.to_le_bytes()].concat();
+        let body = [self.number, self.taken, self.first].map(u64::to_le_bytes).concat();
         BOOT_FILE.write(dir, &body).await
     }
 
     fn decode(body: &Bytes) -> Result<Boot, StoreError> {
         let word = |at: usize| body.get(at..at + 8).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
-        match (word(0).map(u64::from_le_bytes), word(8).map(u64::from_le_bytes), body.len()) {
-            (Some(number), None, 8) => Ok(Boot { number, taken: 0 }),
-            (Some(number), Some(taken), 16) => Ok(Boot { number, taken }),
+        match ([0, 8, 16].map(|at| word(at).map(u64::from_le_bytes)), body.len()) {
+            ([Some(number), None, None], 8) => Ok(Boot { number, ..Boot::default() }),
+            ([Some(number), Some(taken), None], 16) => Ok(Boot { number, taken, first: 0 }),
+            ([Some(number), Some(taken), Some(first)], 24) => Ok(Boot { number, taken, first }),
             _ => Err(StoreError::Corrupt { what: format!("the file {}", BOOT_FILE.name) }),
         }
     }
@@ -48,8 +51,11 @@ mod tests {
     #[test]
     fn older_files_are_read() {
         let of = |bytes: &[u8]| Boot::decode(&Bytes::copy_from_slice(bytes)).ok();
-        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 0, 0]), Some(Boot { number: 7, taken: 0 }));
-        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]), Some(Boot { number: 7, taken: 6 }));
+        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 0, 0]), Some(Boot { number: 7, ..Boot::default() }));
+        assert_eq!(
+            of(&[7, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]),
+            Some(Boot { number: 7, taken: 6, first: 0 })
+        );
         assert_eq!([of(&[]), of(&[7; 7]), of(&[7; 9]), of(&[7; 15]), of(&[7; 17])], [None; 5]);
     }
 }

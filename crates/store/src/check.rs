@@ -126,7 +126,7 @@ async fn check_target(
     report: &mut Report,
 ) -> Result<(), StoreError> {
     // Nothing is known without the file, so nothing can contradict it.
-    let unknown = Boot { number: u64::MAX, taken: 0 };
+    let unknown = Boot { number: u64::MAX, ..Boot::default() };
     let mut boot = Boot::read(dir).await.map(|boot| boot.unwrap_or(unknown)).unwrap_or_else(|error| {
         report.find(sentence(&error));
         unknown

@@ -45,6 +45,8 @@ pub(crate) enum Way {
 pub(crate) struct Opened {
     pub label: Label,
     pub boot: u64,
+    /// The first transno that this boot draws, but for what is replayed.
+    pub first: u64,
     pub dir: Dir,
     pub shared: Shared,
     pub writer: Writer,
@@ -93,7 +95,7 @@ pub(crate) async fn open(
         Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(log::scan::newest(&log_dir).await?)),
     };
     // Nothing else is written before the boot is durable: its number is in the names of all files made from now on.
-    write_boot(&dir, &reserve, Boot { number: boot, taken: told.taken }).await?;
+    write_boot(&dir, &reserve, Boot { number: boot, ..told }).await?;
     label.renew(&dir).await?;
     let over = TakeOver { rt, dir: &dir, log_dir: &log_dir, boot, limits, reserve: &reserve };
     let Taken { view, log, last, writer } = match in_place {
@@ -101,12 +103,25 @@ pub(crate) async fn open(
         false => over.run(told.taken).await?,
     };
     // From now on a log without that first block is damaged.
-    write_boot(&dir, &reserve, Boot { number: boot, taken: boot }).await?;
+    let first = first_transno(told, last);
+    write_boot(&dir, &reserve, Boot { number: boot, taken: boot, first }).await?;
     tidy_engines(rt, &dir, &log_dir).await?;
     let right = owned.map(|owned| owned.right);
     let shared = Shared::new(rt, limits, log_dir, view, last, right, reserve);
     fill_backlog(&shared, log, writer.allocated());
-    Ok(Opened { label, boot, dir, shared, writer })
+    Ok(Opened { label, boot, first, dir, shared, writer })
+}
+
+/// So many transnos lie between the first ones of two boots, more than can be drawn and not be durable.
+const TRANSNOS_OF_BOOT: u64 = 1 << 26;
+
+/// The first transno that a boot draws. What a crash took back of the boots before is below: nothing that was told is told again
+/// (`docs/recovery.md#renumbered`; Lustre: `LR_EPOCH_BITS`).
+fn first_transno(told: Boot, last: u64) -> u64 {
+    match (told, last) {
+        (Boot { number: 0, .. }, 0) => 0,
+        (Boot { first, .. }, last) => first.max(last).saturating_add(TRANSNOS_OF_BOOT),
+    }
 }
 
 /// Writes which boot it is, at the cost of the reserve.

@@ -105,6 +105,7 @@ impl Need {
 pub struct Store {
     label: Label,
     boot: u64,
+    first: Transno,
     dir: Dir,
     pub(crate) shared: Arc<Shared>,
     /// Told when the store's tasks have ended; taken by the first `close`.
@@ -168,7 +169,7 @@ impl Store {
     ) -> BoxFuture<'a, Result<Arc<Store>, StoreError>> {
         Box::pin(async move {
             let opened = open::open(rt, path, limits, way).await;
-            let Opened { label, boot, dir, shared, writer } = match opened {
+            let Opened { label, boot, first, dir, shared, writer } = match opened {
                 Ok(opened) => opened,
                 Err(error) => {
                     open::let_go(rt, path).await;
@@ -184,7 +185,8 @@ impl Store {
                 // An engine that keeps nothing has nothing to merge.
                 ended.push(spawn(rt, merge::run(shared.clone())));
             }
-            Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(ended) }))
+            let first = Transno(first);
+            Ok(Arc::new(Store { label, boot, first, dir, shared, ended: Mutex::new(ended) }))
         })
     }
 
@@ -196,6 +198,11 @@ impl Store {
     /// How often the target was opened: the owner's epoch in file names.
     pub fn boot(&self) -> u64 {
         self.boot
+    }
+
+    /// Greater than every transno that a boot before has drawn, whether it is durable or not ([`Store::draw_from`]).
+    pub fn first_transno(&self) -> Transno {
+        self.first
     }
 
     /// The target's directory.

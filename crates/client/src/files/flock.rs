@@ -410,14 +410,18 @@ impl Flocks {
         }
     }
 
-    /// The MDT has forgotten this client.
-    pub(crate) fn flocks_lost(&self) {
-        let mut inner = self.inner.lock();
-        let count = inner.kept.locks().len();
-        inner.kept.clear();
-        if count > 0 {
-            tracing::error!(count, "file locks are lost: the MDT has given this client up");
+    /// The MDT has forgotten this client. Gives the files that it had locked for itself alone.
+    pub(crate) fn flocks_lost(&self) -> BTreeSet<Fid> {
+        let locks = {
+            let mut inner = self.inner.lock();
+            let locks = inner.kept.locks();
+            inner.kept.clear();
+            locks
+        };
+        if !locks.is_empty() {
+            tracing::error!(count = locks.len(), "file locks are lost: the MDT has given this client up");
         }
+        locks.iter().filter(|lock| lock.mode == Mode::Write).map(|lock| lock.place.fid).collect()
     }
 
     async fn unlock_all(self: &Arc<Self>, place: Place) -> Result<()> {

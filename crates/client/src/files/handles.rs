@@ -17,8 +17,13 @@ pub(crate) struct OpenFile {
     pub(crate) fid: Fid,
     /// The MDT's name for it.
     pub(crate) mdt_handle: AtomicU64,
-    /// The MDT takes it for closed.
-    pub(crate) is_lost: AtomicBool,
+    /// How often the MDT has closed it with a session, and of that, how often until it was opened last.
+    pub(crate) losses: AtomicU64,
+    pub(crate) opened: AtomicU64,
+    /// Its handle has ended.
+    pub(crate) closed: AtomicBool,
+    /// It was locked for its user alone, and is not any more: nothing is written through it.
+    pub(crate) is_fenced: AtomicBool,
     pub(crate) flags: OpenFlags,
     /// For regular files.
     pub(crate) file: Option<FileRef>,
@@ -37,6 +42,11 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
+    /// Whether the MDT takes it for closed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.losses.load(Ordering::Acquire) != self.opened.load(Ordering::Acquire)
+    }
+
     /// The MDT's name for it.
     pub(crate) fn mdt_handle(&self) -> u64 {
         self.mdt_handle.load(Ordering::Acquire)

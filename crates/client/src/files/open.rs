@@ -363,6 +363,8 @@ impl OpenFiles {
     /// Ends a handle. What it wrote becomes durable, and its size known to the MDT, in the background.
     pub async fn release(&self, handle: Handle) {
         if let Some(open) = self.handles.take(handle) {
+            // Before its name at the MDT is looked at: it may just be opened again.
+            open.closed.store(true, Ordering::SeqCst);
             self.flocks.unlock_handle(open.fid, handle).await;
             if let Some(file) = &open.file {
                 file.inner.lock().handles -= 1;
@@ -411,7 +413,10 @@ impl OpenFiles {
         self.handles.put(OpenFile {
             fid,
             mdt_handle: AtomicU64::new(told.handle),
-            is_lost: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            is_fenced: AtomicBool::new(false),
             flags,
             file,
             attr: told.attr,

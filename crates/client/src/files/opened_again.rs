@@ -1,21 +1,28 @@
 //! Files that are open for writing when an MDT gives this client up: it takes them for closed (`docs/recovery.md#evicted`).
 //!
 //! It would let others take the file's size for known, or its data for archived, while it is written here. So it is asked to open them
-//! again: at once, and before the next write. One that cannot be opened any more is not written any more.
+//! again: at once, and before the next write. One that cannot be opened any more is not written any more, and neither is one that this
+//! client had locked for itself alone (flock, fcntl): others may have the lock by now, and whoever had it does not know. Its handles refuse
+//! to write until they are closed, as NFS does it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use proto::wire::messages::{Entry, OPEN_READ, OPEN_WRITE, Open};
-use proto::{Code, TargetId, mdt_of};
+use proto::wire::messages::{Close, Entry, OPEN_AGAIN, OPEN_READ, OPEN_WRITE, Open};
+use proto::{Code, Fid, TargetId, mdt_of};
+use rt::wait::join_all;
 
 use crate::files::{OpenFile, OpenFiles};
 use crate::names::is_released;
 use crate::{Error, Result};
 
+/// Files that are opened again at the same time.
+const OPENED_AT_ONCE: usize = 64;
+
 impl OpenFiles {
-    /// An MDT has ended its session with this client, and with it all that was open there.
-    pub(crate) fn opens_lost(self: &Arc<Self>, mdt: TargetId) {
+    /// An MDT has ended its session with this client, and with it all that was open there, and the locks of the files `locked`.
+    pub(crate) fn opens_lost(self: &Arc<Self>, mdt: TargetId, locked: &BTreeSet<Fid>) {
         let all = self.handles.all().into_iter().filter_map(|handle| self.handles.get(handle).ok());
         let lost: Vec<Arc<OpenFile>> = all
             .filter(|open| open.flags.write && open.file.is_some() && TargetId::mdt(mdt_of(open.fid)) == mdt)
@@ -23,14 +30,29 @@ impl OpenFiles {
         if lost.is_empty() {
             return;
         }
-        lost.iter().for_each(|open| open.is_lost.store(true, Ordering::Release));
+        // In this order: who sees that it is lost sees the other, too.
+        self.fence(locked);
+        for open in &lost {
+            open.losses.fetch_add(1, Ordering::AcqRel);
+        }
         let files = self.clone();
         self.names.data.rt.spawn(async move {
-            for open in lost {
+            for some in lost.chunks(OPENED_AT_ONCE) {
                 // Who writes asks again, and is told.
-                let _ = files.open_to_write(&open).await;
+                join_all(some.iter().map(|open| files.open_to_write(open))).await;
             }
         });
+    }
+
+    /// Nothing is written any more through what is open of these files: their locks are lost.
+    pub(crate) fn fence(&self, locked: &BTreeSet<Fid>) {
+        if locked.is_empty() {
+            return;
+        }
+        let all = self.handles.all().into_iter().filter_map(|handle| self.handles.get(handle).ok());
+        for open in all.filter(|open| open.flags.write && locked.contains(&open.fid)) {
+            open.is_fenced.store(true, Ordering::Release);
+        }
     }
 
     /// The MDT has the file open, which is about to be written.
@@ -38,24 +60,24 @@ impl OpenFiles {
     /// # Errors
     /// [`Code::Evicted`]: it has closed it, and does not open it again.
     pub(super) async fn open_to_write(&self, open: &OpenFile) -> Result<()> {
-        match open.is_lost.load(Ordering::Acquire) {
-            true => Box::pin(self.open_again(open)).await,
-            false => Ok(()),
+        if open.is_fenced.load(Ordering::Acquire) {
+            return Err(Error::Refused(Code::Evicted));
         }
+        if open.is_lost() { Box::pin(self.open_again(open)).await } else { Ok(()) }
     }
 
     async fn open_again(&self, open: &OpenFile) -> Result<()> {
         let (fid, file) = (open.fid, open.file()?);
         let _alone = file.alone().await?;
-        if !open.is_lost.load(Ordering::Acquire) {
+        let losses = open.losses.load(Ordering::Acquire);
+        if !open.is_lost() || open.closed.load(Ordering::SeqCst) {
             return Ok(());
         }
-        if file.inner.lock().gone {
+        if file.inner.lock().gone || open.is_fenced.load(Ordering::Relaxed) {
             return Err(Error::Refused(Code::Evicted));
         }
-        let era = self.targets.mdt_of(fid)?.era();
         let changing = self.names.meta.inodes.change(&[fid], &[]);
-        let bits = open.flags.bits() & (OPEN_READ | OPEN_WRITE);
+        let bits = open.flags.bits() & (OPEN_READ | OPEN_WRITE) | OPEN_AGAIN;
         let answered = loop {
             match self.targets.ask(fid, &open.opener, |cred| Open { fid, open: bits, cred }).await {
                 Ok(answered) => break answered,
@@ -76,9 +98,16 @@ impl OpenFiles {
             let mut inner = file.inner.lock();
             inner.reopened = inner.reopened.max(transno);
         }
-        open.mdt_handle.store(opened.handle, Ordering::Release);
-        let is_lost = self.targets.mdt_of(fid)?.era() != era;
-        open.is_lost.store(is_lost, Ordering::Release);
+        // One of before may be open, if the session was lost just after it was asked for. The MDT need not know a handle that is closed.
+        let before = open.mdt_handle.swap(opened.handle, Ordering::SeqCst);
+        open.opened.store(losses, Ordering::Release);
+        let closed = open.closed.load(Ordering::SeqCst).then_some(opened.handle);
+        for handle in [Some(before), closed].into_iter().flatten().filter(|handle| *handle != 0) {
+            let close = Close { fid, handle, atime: None, size: None, wrote: false };
+            if let Err(error) = self.targets.mdt_of(fid)?.call(close).await {
+                tracing::debug!(%fid, %error, "a handle that nobody uses stays open");
+            }
+        }
         Ok(())
     }
 }

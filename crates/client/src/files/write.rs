@@ -25,7 +25,10 @@ impl OpenFiles {
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         file.take_full(&open.failure_seen)?;
-        let waits = open.flags.sync || open.drops_privileges() || open.is_lost.load(Ordering::Relaxed);
+        let waits = open.flags.sync
+            || open.drops_privileges()
+            || open.is_lost()
+            || open.is_fenced.load(Ordering::Relaxed);
         if waits || len == 0 || file.inner.lock().write_through {
             return Ok(None);
         }
@@ -150,6 +153,9 @@ impl OpenFiles {
         let open = self.handles.get(handle)?;
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        if open.is_fenced.load(Ordering::Relaxed) {
+            return Err(Error::Refused(Code::Evicted));
+        }
         open.wrote.store(true, Ordering::Relaxed);
         let call = Call { time: self.names.clock.time(), sync: false };
         let mut relaying = Relaying::default();

@@ -208,8 +208,14 @@ impl<A: Archive> Copytool<A> {
         let of = Copy { fid, archive: item.archive, copy, about: Some((&attr, &path)) };
         let copied = self.copy_out(of, (fid, handle), attr.size, done).await;
         client.files().release(handle).await;
-        copied?;
         let of = Copy { about: None, ..of };
+        if let Err(error) = copied {
+            // A part of it may be there, whose name nobody knows afterwards.
+            if let Err(error) = self.archive.remove(of).await {
+                tracing::debug!(%fid, %error, "what is left of a copy that failed stays in the archive");
+            }
+            return Err(error);
+        }
         match client.hsm_end_archive(fid, (item.archive, copy)).await {
             Ok(state) if state.copy == copy => match state.replaced {
                 0 => Ok(()),

@@ -26,12 +26,10 @@ impl RangeLocks {
     /// ([`RangeLocks::drop_lost_pages`]).
     pub(crate) fn drop_ranges(&self, target: DataTarget) -> Vec<Arc<ObjectLocks>> {
         self.table.forgotten();
-        let objects = self.table.of(target);
+        let mut objects = self.table.of(target);
         // What nothing was granted of, nobody has forgotten.
-        objects
-            .iter()
-            .filter(|object| !object.knowledge.is_lacking())
-            .for_each(|object| self.drop_held(object));
+        objects.retain(|object| !object.knowledge.is_lacking());
+        objects.iter().for_each(|object| self.drop_held(object));
         objects
     }
 

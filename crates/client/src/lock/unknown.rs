@@ -108,18 +108,21 @@ impl RangeLocks {
             // it may use what it has of both.
             self.lease.until_may_use(object.target).await;
             self.lease.until_may_use(TargetId::mdt(mdt_of(object.fid))).await;
-            // An OST may have forgotten the grant meanwhile, and what it does not know of is not stated again.
-            if granted.is_err() || generation == self.table.generation() {
-                break granted;
+            if granted.is_err() || !object.knowledge.change(ASKING, KNOWN) {
+                break granted.and(Err(Error::Refused(Code::Evicted)));
+            }
+            // Looked at when it would be stated again: an OST may have forgotten the grant before, and then does not know of it.
+            if generation == self.table.generation() {
+                object.changed.notify_waiters();
+                return Ok(());
+            }
+            if !object.knowledge.change(KNOWN, ASKING) {
+                break Err(Error::Refused(Code::Evicted));
             }
         };
-        let is_ours = granted.is_ok() && object.knowledge.change(ASKING, KNOWN);
         object.changed.notify_waiters();
-        if is_ours {
-            return Ok(());
-        }
         self.lose_unknown(object);
-        granted.and(Err(Error::Refused(Code::Evicted)))
+        granted
     }
 
     async fn ask_for_all(&self, object: &ObjectLocks) -> Result<()> {

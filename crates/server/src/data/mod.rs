@@ -258,7 +258,7 @@ impl Data {
         objects: &[ObjectId],
         dead: &[msg::DeadRange],
     ) -> Result<Transno, StoreError> {
-        let transno = self.objects.destroy(objects, dead, None, Box::new(|_, _| {})).await?;
+        let transno = self.objects.destroy(objects, dead, None, Extra::default()).await?;
         self.forget_locks(objects);
         Ok(transno)
     }
@@ -482,10 +482,11 @@ impl Data {
 
 /// The record of the reply, for the batch of the change itself.
 fn record(recorder: Recorder, reply: impl FnOnce(msg::ObjectAttr) -> Reply + Send + 'static) -> Extra {
-    Box::new(move |attr, batch| {
-        batch.changes.extend(recorder.record(&reply(attr.clone())).map(|(change, _)| change));
-        batch.author = Some(recorder.into_author());
-    })
+    let author = Some(recorder.author().clone());
+    let keys = move |attr: &msg::ObjectAttr| {
+        recorder.record(&reply(attr.clone())).map(|(change, _)| change).into_iter().collect()
+    };
+    Extra { author, keys: Some(Box::new(keys)) }
 }
 
 fn range_of(part: &msg::WritePart) -> Range {

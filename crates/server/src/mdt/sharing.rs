@@ -174,15 +174,16 @@ impl Sharing {
         for &key in keys {
             self.begin(key, who);
         }
-        // After an error the store takes nothing more: it does not matter what is left.
-        let done = commit()?;
+        let done = commit();
+        // Of one that was given up nothing is committed: what others of its session have under way is not newer than this.
+        let transno = done.as_ref().map_or_else(|_| self.store.last_transno(), |done| done.transno);
         for &key in keys {
             if let Some(last) = self.shards.of(&key).lock().keys.get_mut(&key) {
-                last.transno = done.transno;
+                last.transno = transno;
                 last.rests = last.rests.max(rests);
             }
         }
-        Ok(done)
+        done
     }
 
     fn begin(&self, key: Key, who: SessionId) {

@@ -117,6 +117,44 @@ fn who_was_given_up_and_lost_nothing_goes_on_writing() {
     });
 }
 
+/// Whoever had a file for himself alone must not write to it when another one may have it; and a handle that was closed meanwhile is open nowhere.
+#[test]
+fn who_has_lost_a_lock_does_not_write_any_more() {
+    check(async |cluster, world| {
+        let (_, one) = cluster.mount("one").await;
+        let (_, other) = cluster.mount("other").await;
+        let (fid, handle) = make(&one, "f").await;
+        let (closed, ends) = make(&one, "g").await;
+        one.files().write(handle, 0, b"mine").await.expect("there is room");
+        one.sync_all().await.expect("it is healthy");
+        let lock = FlockRequest { kind: Kind::Flock, range: Range::ALL, mode: Some(Mode::Write), pid: 1 };
+        one.flocks().set_lock(handle, 1, lock).await.expect("nobody has it");
+        ["mgs", "mds"].iter().for_each(|server| world.partition("one", server));
+        for fid in [fid, closed] {
+            let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+            other
+                .files()
+                .setattr(&root(), fid, change, None)
+                .await
+                .expect("nobody waits for who is given up");
+        }
+        let tries = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+        other.flocks().set_lock(tries, 2, lock).await.expect("it is free");
+        let closing = one.clone();
+        let closing = on(world, "one", async move { closing.files().release(ends).await });
+        world.heal_all();
+        closing.await.expect("it lives");
+        sleep(world, Duration::from_secs(5)).await;
+        let evicted = Err(Error::Refused(Code::Evicted));
+        assert_eq!(one.files().write(handle, 0, b"late").await, evicted, "another one has the lock");
+        assert_eq!(one.files().write(handle, 0, b"late").await, evicted, "for as long as it is open");
+        one.files().release(handle).await;
+        let (again, copy) = (one.files().open(&root(), fid, READ_WRITE).await, 1);
+        one.files().write(again.expect("root may open"), 0, b"anew").await.expect("it is another handle");
+        other.hsm_begin_archive(closed, copy).await.expect("nobody has it open");
+    });
+}
+
 /// It goes on as before when the MGS is there again: nobody was told that it is dead.
 #[test]
 fn who_is_cut_off_from_the_mgs_alone_loses_nothing() {

@@ -5,6 +5,7 @@
 //! those that were reserved; what it needs until then is kept for it ([`super::files`]).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::ObjectAttr;
@@ -17,7 +18,7 @@ use super::keys::By;
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Extra, Objects, chunk_end, refuse_dead};
 use crate::error::StoreError;
-use crate::target::Need;
+use crate::target::{Author, Need};
 
 /// One range that is to be reserved.
 struct Wish {
@@ -25,6 +26,7 @@ struct Wish {
     range: Range<u64>,
     by: By,
     replay: Option<Transno>,
+    author: Option<Arc<Author>>,
     extra: Option<Extra>,
 }
 
@@ -50,7 +52,8 @@ impl Objects {
             return Err(StoreError::Io(std::io::ErrorKind::FileTooLarge.into()));
         }
         let need = Need::of(replay);
-        let mut wish = Wish { id, range, by: by.into(), replay, extra: Some(extra) };
+        let author = extra.author.clone();
+        let mut wish = Wish { id, range, by: by.into(), replay, author, extra: Some(extra) };
         loop {
             self.store.room(need).await?;
             let (holes, last) = match self.with(id.layout, |state| self.next_holes(state, &mut wish))? {
@@ -149,7 +152,8 @@ impl Objects {
             }
             plan.push(index, edit);
         }
-        let mut carried = Carried { added: placed.runs().to_vec(), ..Carried::default() };
+        let step = Extra { author: wish.author.clone(), keys: None };
+        let mut carried = Carried { added: placed.runs().to_vec(), extra: Some(step), ..Carried::default() };
         if last {
             carried.replay = wish.replay;
             carried.extra = wish.extra.take();

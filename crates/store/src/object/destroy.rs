@@ -92,7 +92,7 @@ impl Objects {
                 plan.settle(*id, Some(*before), &[], &mut batch);
             }
             batch.changes.extend(self.seals.buried(layouts));
-            extra(&super::nothing(), &mut batch);
+            extra.put(&super::nothing(), &mut batch);
             self.store.commit(batch)
         })?;
         self.seals.forget(layouts);

@@ -51,7 +51,7 @@ use rt::buf::AlignedBuf;
 
 use crate::error::StoreError;
 use crate::sums::OBJECTS;
-use crate::target::{Batch, Store};
+use crate::target::{Author, Batch, Change, Store};
 use cache::{Cache, State};
 use extent::BLOCK;
 #[cfg(test)]
@@ -115,8 +115,25 @@ pub struct Objects {
     unfinished: Mutex<Vec<ObjectId>>,
 }
 
-/// Adds to the batch of a change of an object, once its result is known: keys (reply slots), and whom it is made for.
-pub type Extra = Box<dyn FnOnce(&ObjectAttr, &mut Batch) + Send>;
+/// What comes with a change of an object.
+#[derive(Default)]
+pub struct Extra {
+    /// Whom it is made for: none of its steps is committed once that is over.
+    pub author: Option<Arc<Author>>,
+    /// Keys that go into the same batch (reply slots), made once its result is known.
+    pub keys: Option<Keys>,
+}
+
+/// See [`Extra::keys`].
+pub type Keys = Box<dyn FnOnce(&ObjectAttr) -> Vec<Change> + Send>;
+
+impl Extra {
+    /// Puts it into the batch of a change with this result.
+    fn put(self, attr: &ObjectAttr, batch: &mut Batch) {
+        batch.author = self.author;
+        batch.changes.extend(self.keys.into_iter().flat_map(|keys| keys(attr)));
+    }
+}
 
 impl Objects {
     /// Opens the objects of `store`, of which many will be written: space is made ready at once. It reads a key for each data file and lists their names; what it reads of objects does not depend

@@ -138,7 +138,7 @@ impl Objects {
         plan.settle(id, object.record, &carried.added, &mut batch);
         let attr = plan.record.unwrap_or_default().attr();
         if let Some(extra) = carried.extra {
-            extra(&attr, &mut batch);
+            extra.put(&attr, &mut batch);
         }
         let transno = self.store.commit(batch)?;
         self.files.free(plan.apply(object));
@@ -154,7 +154,7 @@ impl Objects {
     ) -> Result<(ObjectAttr, Transno), StoreError> {
         let mut batch = Batch { replay, ..Batch::default() };
         if let Some(extra) = extra {
-            extra(&attr, &mut batch);
+            extra.put(&attr, &mut batch);
         }
         let transno = self.store.commit(batch)?;
         Ok((attr, transno))

@@ -7,12 +7,13 @@
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::ObjectAttr;
 use proto::{ObjectId, Timestamp, Transno};
+use std::sync::Arc;
 
 use super::cache::State;
 use super::plan::{Carried, Plan};
 use super::{Extra, Objects, refuse_dead};
 use crate::error::StoreError;
-use crate::target::Need;
+use crate::target::{Author, Need};
 
 /// One cut that is asked for.
 struct Cut {
@@ -21,6 +22,7 @@ struct Cut {
     end: u64,
     time: Timestamp,
     replay: Option<Transno>,
+    author: Option<Arc<Author>>,
     extra: Option<Extra>,
 }
 
@@ -48,7 +50,8 @@ impl Objects {
         if start > FILE_BYTES_MAX {
             return Err(StoreError::Io(std::io::ErrorKind::FileTooLarge.into()));
         }
-        let mut cut = Cut { id, start, end, time, replay, extra: Some(extra) };
+        let author = extra.author.clone();
+        let mut cut = Cut { id, start, end, time, replay, author, extra: Some(extra) };
         loop {
             self.room_to_free().await?;
             let step = self.with(id.layout, |state| {
@@ -110,7 +113,9 @@ impl Objects {
         let mut plan = Plan::new(record);
         let range = cut.start..cut.end.min(record.size).max(cut.start);
         if !plan.cut(object, &self.store, cut.id, range, self.limits.hole_changes_max)? {
-            self.commit(object, cut.id, plan, Carried::default())?;
+            // Whoever is given up in the midst of it has cut so far.
+            let step = Extra { author: cut.author.clone(), keys: None };
+            self.commit(object, cut.id, plan, Carried { extra: Some(step), ..Carried::default() })?;
             return Ok(Step::Again);
         }
         let carried = Carried { replay: cut.replay, extra: cut.extra.take(), ..Carried::default() };

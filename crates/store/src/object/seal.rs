@@ -161,7 +161,7 @@ impl Objects {
     fn commit_seal(&self, layout: Fid, value: Option<Bytes>, extra: Extra) -> Result<Transno, StoreError> {
         let changes = vec![Change { key: keys::seal_key(layout), value }];
         let mut batch = Batch { changes, ..Batch::default() };
-        extra(&super::nothing(), &mut batch);
+        extra.put(&super::nothing(), &mut batch);
         self.store.commit(batch)
     }
 }

@@ -1,3 +1,5 @@
+use rt::sim::{Options, Sim};
+
 use super::*;
 use crate::check::check as check_target;
 
@@ -234,4 +236,28 @@ fn room_waits_until_there_is_room() {
         }
         store.close().await
     });
+}
+
+/// What a crash took back is not drawn again, however often nothing becomes durable.
+#[test]
+fn each_boot_draws_other_transnos() {
+    let sim = Sim::new(Options::seed(3));
+    let rt = sim.rt("server");
+    let run = async {
+        Store::format(&rt, "target", &label()).await?;
+        let mut told = Transno(0);
+        for boot in 1..40 {
+            let store = Store::open_with(&rt, "target", small()).await?;
+            store.draw_from(store.first_transno());
+            let drawn = store.commit(batch([put("key", "value")]))?;
+            assert!(drawn > told, "boot {boot}");
+            told = drawn;
+            if boot % 10 == 0 {
+                store.committed(drawn).await?;
+            }
+            store.abandon().await;
+        }
+        Ok::<(), StoreError>(())
+    };
+    sim.run(run).expect("no operation fails");
 }

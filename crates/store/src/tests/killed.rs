@@ -116,7 +116,7 @@ fn an_engine_that_was_being_made_is_made_again() {
         std::fs::write(engine.join(name), []).expect("a file");
     }
     with_node(async |rt| {
-        let boot = crate::boot::Boot { number: 1, taken: 0 };
+        let boot = crate::boot::Boot { number: 1, ..Default::default() };
         boot.write(&rt.disk().open_dir(path).await?).await?;
         let report = crate::check::check(&rt, path).await?;
         assert!(report.is_clean(), "{report:?}");

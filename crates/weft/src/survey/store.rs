@@ -80,7 +80,7 @@ fn load(node: &Node, open: &Open, bounds: &Bounds<'_>, data: &Data) -> Result<Ve
         let write = |piece: u64| {
             let (id, at) = place(run, piece);
             let slices = vec![data.of(piece)];
-            let extra = Box::new(|_: &_, _: &mut _| {});
+            let extra = store::object::Extra::default();
             let write = objects.write(id, at, slices, Timestamp::default(), None, extra);
             node.block_on(write).map(drop).map_err(said)
         };

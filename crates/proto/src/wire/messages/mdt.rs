@@ -113,6 +113,8 @@ pub const OPEN_EXECUTE: u32 = 1 << 3;
 pub const OPEN_RANGE: u32 = 1 << 4;
 /// The client would like to have the new directory to itself ([`super::LOCK_ALONE`]), and to know where new files in it lie.
 pub const OPEN_ALONE: u32 = 1 << 5;
+/// The client had it open when the MDT ended its session: its owner is not asked for the mode, which may be another than when it was opened.
+pub const OPEN_AGAIN: u32 = 1 << 6;
 
 wire_struct! {
     /// Makes a file of any kind and puts it in a directory; a regular file can be opened at once.

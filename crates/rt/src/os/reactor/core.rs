@@ -127,9 +127,14 @@ pub(super) fn end_turn() {
     });
 }
 
-/// A poll begins.
-pub(super) fn begin_poll() {
-    LOCAL.with(|local| local.steps.set(STEPS_MAX));
+/// A poll begins. Gives the steps that are left to one around it, for [`go_on`].
+pub(super) fn begin_poll() -> u32 {
+    LOCAL.with(|local| local.steps.replace(STEPS_MAX))
+}
+
+/// The poll around one that is over goes on.
+pub(super) fn go_on(steps: u32) {
+    LOCAL.with(|local| local.steps.set(steps));
 }
 
 /// Takes one of the current poll's steps; `false` if none is left. Threads that are no cores have as many as they like.

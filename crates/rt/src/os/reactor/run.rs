@@ -167,7 +167,7 @@ impl Thread {
             if source == OWN {
                 self.completed(name, result, more);
             } else if let Some(mut taken) = self.sources.get_mut(source).and_then(Option::take) {
-                core::begin_poll();
+                let _ = core::begin_poll();
                 taken.completed(name, result);
                 self.sources[source] = Some(taken);
             }

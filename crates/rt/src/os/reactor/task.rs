@@ -51,8 +51,10 @@ impl Task {
         let mut slot = self.future.lock();
         let Some(future) = slot.as_mut() else { return };
         let waker = Waker::from(self.clone());
-        core::begin_poll();
-        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+        let around = core::begin_poll();
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        core::go_on(around);
+        if polled.is_ready() {
             let done = slot.take();
             drop(slot);
             drop(done);

@@ -56,7 +56,15 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
         return Ok(Done::unchanged(reply));
     }
     let is_shown = shown.is_some();
-    let done = mdt.commit(ctx, changes, Reply::Close(msg::Settled { entry: shown }))?;
+    let done = match mdt.commit(ctx, changes, Reply::Close(msg::Settled { entry: shown })) {
+        Ok(done) => done,
+        Err(error) => {
+            // Its session is over: it is closed as all that the session had.
+            mdt.opens.open(request.fid, opener, closed.write, false);
+            ctx.data().opened(request.handle, request.fid);
+            return Err(error);
+        }
+    };
     if is_shown { mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS) } else { Ok(done) }
 }
 

@@ -4,7 +4,7 @@ use proto::types::FileKind;
 use proto::wire::Reply;
 use proto::wire::messages::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, FEATURE_OVERSTRIPING, Granted, LOCK_OPEN, LOCK_UPDATE,
-    OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open, Opened,
+    OPEN_AGAIN, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open, Opened,
 };
 use proto::{Code, Cred, Fid};
 use service::Done;
@@ -100,6 +100,9 @@ fn check(ctx: &Ctx, inode: &Inode, open: u32, cred: &Cred) -> Result<(), Code> {
     let overstriped = inode.layout.as_ref().is_some_and(|layout| layout.is_overstriped());
     if overstriped && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
         return Err(Code::NotSupported);
+    }
+    if open & OPEN_AGAIN != 0 && cred.uid == inode.uid {
+        return Ok(());
     }
     let wanted = [(OPEN_READ, ACCESS_READ), (OPEN_WRITE, ACCESS_WRITE), (OPEN_EXECUTE, ACCESS_EXECUTE)];
     let mask = wanted.iter().filter(|(bit, _)| open & bit != 0).fold(0, |mask, (_, access)| mask | access);

@@ -1,7 +1,7 @@
 //! One operation at a time.
 
 use bytes::Bytes;
-use proto::wire::messages::DeadRange;
+use proto::wire::messages::{DeadRange, ObjectAttr};
 use rt::buf::AlignedBuf;
 
 use super::super::inspect::{Inspection, Page, Position};
@@ -41,10 +41,10 @@ fn the_newest_time_wins_and_extra_keys_come_along() {
     check(async |_rt, target| {
         let key = Bytes::from_static(b"Pkey");
         let extra_key = key.clone();
-        let extra: Extra = Box::new(move |attr, batch| {
-            let value = Some(attr.size.to_le_bytes().to_vec().into());
-            batch.changes.push(Change { key: extra_key, value });
-        });
+        let keys = move |attr: &ObjectAttr| {
+            vec![Change { key: extra_key, value: Some(attr.size.to_le_bytes().to_vec().into()) }]
+        };
+        let extra = Extra { author: None, keys: Some(Box::new(keys)) };
         let data = vec![Bytes::from_static(b"abc")];
         let (attr, transno) = target.objects.write(id(1), 0, data, at(9), None, extra).await?;
         assert_eq!((attr.mtime, attr.ctime), (at(9), at(9)));
@@ -392,19 +392,41 @@ fn the_newest_owner_has_the_blocks_of_an_object() {
 fn nothing_is_written_for_one_that_is_over() {
     check(async |_rt, target| {
         let author = Arc::new(Author::default());
-        let extra = |author: &Arc<Author>| -> Extra {
-            let author = author.clone();
-            Box::new(move |_, batch| batch.author = Some(author))
-        };
+        let extra = |author: &Arc<Author>| Extra { author: Some(author.clone()), keys: None };
         let data = |text: &'static [u8]| vec![Bytes::from_static(text)];
         target.objects.write(id(1), 0, data(b"abc"), at(9), None, extra(&author)).await?;
         target.store.end(&author);
         let late = target.objects.write(id(1), 1, data(b"x"), at(9), None, extra(&author)).await;
         assert!(matches!(late, Err(StoreError::Over)));
-        let cut = target.objects.punch(id(1), 1, u64::MAX, at(9), None, extra(&author)).await;
-        assert!(matches!(cut, Err(StoreError::Over)));
+        for end in [2, u64::MAX] {
+            let cut = target.objects.punch(id(1), 1, end, at(9), None, extra(&author)).await;
+            assert!(matches!(cut, Err(StoreError::Over)));
+        }
         let (found, size) = target.objects.read(id(1), 0, 10).await?;
         assert_eq!((found.concat(), size), (b"abc".to_vec(), 3));
         Ok(())
     });
+}
+
+/// The same of a hole that is cut in many steps.
+#[test]
+fn no_step_is_made_for_one_that_is_over() {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    let run = async {
+        let target = Target::make_with(&rt, Limits { hole_changes_max: 4, ..Limits::default() }).await?;
+        for n in 0..20 {
+            target.write(id(1), n << 14, b"x").await?;
+        }
+        let author = Arc::new(Author::default());
+        target.store.end(&author);
+        let extra = Extra { author: Some(author), keys: None };
+        let cut = target.objects.punch(id(1), 0, 1 << 20, at(9), None, extra).await;
+        assert!(matches!(cut, Err(StoreError::Over)));
+        for n in 0..20 {
+            assert_eq!(target.read(id(1), n << 14, 1).await?, b"x");
+        }
+        Ok::<(), StoreError>(())
+    };
+    sim.run(run).expect("no operation fails");
 }

@@ -58,8 +58,12 @@ fn check<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Rt, Targe
 
 impl Target {
     async fn make(rt: &Rt) -> Result<Target, StoreError> {
+        Target::make_with(rt, Limits::default()).await
+    }
+
+    async fn make_with(rt: &Rt, limits: Limits) -> Result<Target, StoreError> {
         Store::format(rt, PATH, &label()).await?;
-        Target::open(rt, Limits::default()).await
+        Target::open(rt, limits).await
     }
 
     async fn open(rt: &Rt, limits: Limits) -> Result<Target, StoreError> {
@@ -166,7 +170,7 @@ fn at(secs: i64) -> Timestamp {
 }
 
 fn nothing() -> Extra {
-    Box::new(|_, _| {})
+    Extra::default()
 }
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {

@@ -159,9 +159,8 @@ fn mark_key(number: u64) -> Bytes {
 
 /// Leaves the operation's number in its batch.
 fn mark(number: u64) -> Extra {
-    Box::new(move |_, batch| {
-        batch.changes.push(Change { key: mark_key(number), value: Some(Bytes::from_static(b"done")) });
-    })
+    let keys = move |_: &_| vec![Change { key: mark_key(number), value: Some(Bytes::from_static(b"done")) }];
+    Extra { author: None, keys: Some(Box::new(keys)) }
 }
 
 async fn carry_out(objects: &Objects, number: u64, op: Op) -> Result<Transno, StoreError> {

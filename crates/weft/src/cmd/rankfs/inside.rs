@@ -89,12 +89,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
         )));
     }
     let file = image::create(&path, making.shape(&path, rank)?, &record)?;
-    let mut is_whole = true;
-    let ran = inside(arguments, &path, &file, &signals, &mut is_whole);
-    let ended = match is_whole {
-        true => end(arguments, &path, &file),
+    let mut left = Left::Nothing;
+    let ran = inside(arguments, &path, &file, &signals, &mut left);
+    let ended = match left {
+        Left::All => end(arguments, &path, &file),
+        // Nothing ran: what a run before has exported stays.
+        Left::Nothing => remove(&path),
         // Its job, or its user, decides what becomes of it.
-        false => {
+        Left::Doubtful => {
             err!("weft: the image is kept: {}", path.display());
             Ok(())
         }
@@ -102,6 +104,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     drop(file);
     let status = ran?;
     ended.map(|()| status)
+}
+
+/// What a run has left in its image.
+enum Left {
+    /// No program ran.
+    Nothing,
+    /// All that it wrote.
+    All,
+    /// Not all that it wrote may be there.
+    Doubtful,
 }
 
 /// The image, as the program sees it.
@@ -114,13 +126,13 @@ enum Seen {
     Served(Served),
 }
 
-/// Mounts the image and runs the program. Says in `is_whole` if not all that the program wrote may be in the image.
+/// Mounts the image and runs the program. Says in `left` what is in the image afterwards.
 fn inside(
     arguments: &Arguments,
     path: &Path,
     file: &fs::File,
     signals: &EndSignals,
-    is_whole: &mut bool,
+    left: &mut Left,
 ) -> Outcome {
     let at = match &arguments.at {
         Some(at) => std::path::absolute(at).map_err(|error| image::failed(at, "cannot be used", &error))?,
@@ -129,13 +141,14 @@ fn inside(
     make_place(&at)?;
     let outer = attached::mount_space("self");
     let seen = show(arguments, path, file, &at)?;
+    *left = Left::Doubtful;
     let ran = run_program(arguments, &at, signals);
     let mut flushed = seen.flush(&at);
     // Whatever the program left running is not to use the image any more, nor keep its space.
     let mut detached = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::NOFOLLOW);
     if detached.is_err() {
-        let left = outer.map(|outer| attached::inmates(&outer)).unwrap_or_default();
-        left.into_iter().filter(|pid| !seen.is_of(*pid)).for_each(gc::kill);
+        let inmates = outer.map(|outer| attached::inmates(&outer)).unwrap_or_default();
+        inmates.into_iter().filter(|pid| !seen.is_of(*pid)).for_each(gc::kill);
         flushed = flushed.and_then(|()| seen.flush(&at));
         detached = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::NOFOLLOW);
     }
@@ -149,7 +162,9 @@ fn inside(
         Ok(()) => ended,
         Err(error) => Err(image::has_lost(path, &error)),
     };
-    *is_whole = ended.is_ok();
+    if ended.is_ok() {
+        *left = Left::All;
+    }
     ended.and(ran)
 }
 
@@ -310,6 +325,10 @@ fn end(arguments: &Arguments, path: &Path, file: &fs::File) -> Result<(), Failur
         })?;
         return synced;
     }
+    remove(path)
+}
+
+fn remove(path: &Path) -> Result<(), Failure> {
     fs::remove_file(path).map_err(|error| image::failed(path, "cannot be removed", &error))
 }
 

@@ -128,7 +128,7 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
     }
     let wanted: BTreeSet<&Path> = entries.iter().map(|entry| entry.path.as_path()).collect();
     let is_whole_tree = list.is_none();
-    let records = state.take_records(|path| !is_whole_tree || wanted.contains(path))?;
+    let records = state.take_records(&purpose, |path| !is_whole_tree || wanted.contains(path))?;
     let root = rustix::process::geteuid().is_root();
     let work = Work {
         source: &purpose.source,

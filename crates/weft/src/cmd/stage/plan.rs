@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// The first word of a plan, and the version of both files.
 const MAGIC: &str = "weft-stage 1";
+/// The first word of records.
+const TREES: &str = "weft-staged 1";
 
 /// What a name in the source stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +151,12 @@ pub fn is_below(path: &Path) -> bool {
     path.components().next().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
+/// The line that records begin with: they are of copies from one tree to another, and say nothing of copies from elsewhere.
+pub fn write_trees(purpose: &Purpose) -> String {
+    let (source, target) = (escape(purpose.source.as_os_str()), escape(purpose.target.as_os_str()));
+    line(&format!("{TREES} {source} {target}"))
+}
+
 /// A line for a file that was copied.
 pub fn write_record(path: &Path, record: &Record) -> String {
     let Record { source, copy_mtime, checksum } = record;
@@ -156,10 +164,11 @@ pub fn write_record(path: &Path, record: &Record) -> String {
     line(&format!("{} {} {copy_mtime} {checksum:08x} {path}", source.size, source.mtime))
 }
 
-/// Reads the lines of files that were copied, the last one of each counts. Lines that are damaged count for nothing: their files are
-/// copied again.
-pub fn read_records(bytes: &[u8]) -> BTreeMap<PathBuf, Record> {
-    let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+/// Reads the lines of files that were copied, the last one of each counts. Lines that are damaged count for nothing, and none do behind a
+/// first line that is not that of the `purpose`: their files are copied again.
+pub fn read_records(purpose: &Purpose, bytes: &[u8]) -> BTreeMap<PathBuf, Record> {
+    let Some(records) = bytes.strip_prefix(write_trees(purpose).as_bytes()) else { return BTreeMap::new() };
+    let lines = records.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     lines.filter_map(|line| read_record(checked(line)?)).collect()
 }
 
@@ -256,15 +265,20 @@ mod tests {
     #[test]
     fn the_last_whole_record_of_a_file_counts() {
         let newer = Record { checksum: 1, ..RECORD };
-        let mut text = write_record(Path::new("a b"), &RECORD);
+        let mut text = write_trees(&purpose()) + &write_record(Path::new("a b"), &RECORD);
         text += &write_record(Path::new("c"), &RECORD);
         text += &write_record(Path::new("a b"), &newer);
         let cut = &write_record(Path::new("c"), &newer)[..20];
-        let read = read_records((text.clone() + cut).as_bytes());
+        let read_records = |text: &str| read_records(&purpose(), text.as_bytes());
+        let read = read_records(&(text.clone() + cut));
         assert_eq!(read, BTreeMap::from([("a b".into(), newer), ("c".into(), RECORD)]));
         // The next writer's line stands behind the torn one.
-        let read = read_records((text + cut + "\n" + &write_record(Path::new("d"), &newer)).as_bytes());
+        let read = read_records(&(text.clone() + cut + "\n" + &write_record(Path::new("d"), &newer)));
         assert_eq!(read.len(), 3);
+        // Another tree may have files of the same names, sizes and times.
+        let elsewhere = Purpose { source: "/mnt/b".into(), ..purpose() };
+        assert!(super::read_records(&elsewhere, text.as_bytes()).is_empty());
+        assert!(read_records(&text[text.find('\n').unwrap_or_default() + 1..]).is_empty());
     }
 
     #[test]

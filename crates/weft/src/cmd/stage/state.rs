@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -39,9 +39,9 @@ impl State {
                 directory.display()
             ))
         };
-        match fs::create_dir(directory) {
+        match fs::DirBuilder::new().mode(0o700).create(directory) {
             Ok(()) => directory.parent().map_or(Ok(()), sync_directory).map_err(failed)?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_own(directory)?,
             Err(error) => return Err(failed(error)),
         }
         let lock = OpenOptions::new()
@@ -85,11 +85,13 @@ impl State {
     /// What was copied, and of it what `is_wanted`. Only that is kept from now on.
     pub fn take_records(
         &self,
+        purpose: &Purpose,
         is_wanted: impl Fn(&Path) -> bool,
     ) -> Result<BTreeMap<PathBuf, Record>, Failure> {
-        let mut records = plan::read_records(&self.read(RECORDS)?.unwrap_or_default());
+        let mut records = plan::read_records(purpose, &self.read(RECORDS)?.unwrap_or_default());
         records.retain(|path, _| is_wanted(path));
-        let text: String = records.iter().map(|(path, record)| plan::write_record(path, record)).collect();
+        let lines = records.iter().map(|(path, record)| plan::write_record(path, record));
+        let text: String = std::iter::once(plan::write_trees(purpose)).chain(lines).collect();
         self.replace(RECORDS, text.as_bytes()).map_err(|error| self.failed(&error))?;
         let file = OpenOptions::new().append(true).open(self.directory.join(RECORDS));
         *self.records.lock() = Some(file.map_err(|error| self.failed(&error))?);
@@ -114,7 +116,8 @@ impl State {
 
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.directory.join(NEW);
-        let mut file = File::create(&new)?;
+        super::copy::remove_if_there(&new)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&new, self.directory.join(name))?;
@@ -124,6 +127,20 @@ impl State {
     fn failed(&self, error: &io::Error) -> Failure {
         Failure::new(format!("{}: the state cannot be kept: {}", self.directory.display(), describe(error)))
     }
+}
+
+/// Whoever else may change a state leads its stager where he likes.
+fn check_own(directory: &Path) -> Result<(), Failure> {
+    let own = rustix::process::geteuid().as_raw();
+    let is_own =
+        fs::metadata(directory).is_ok_and(|status| status.uid() == own && status.mode() & 0o022 == 0);
+    if is_own {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{}: the directory belongs to another user, or others may write to it; name another one with --state",
+        directory.display()
+    )))
 }
 
 /// Makes the names of a directory durable.

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -117,7 +117,8 @@ impl Work<'_> {
                     describe(&error)
                 ))
             };
-            match fs::create_dir(&path) {
+            // Until everything in it is there, nobody else looks at what may be private: its own mode comes at the end.
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
                     grown.extend(path.parent().map(Path::to_path_buf));
                 }
@@ -166,14 +167,18 @@ impl Work<'_> {
     }
 
     fn stream(&self, batches: &[Vec<&Entry>], shared: &Shared) {
-        while let Some(batch) = batches.get(shared.next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let index = shared.next.fetch_add(1, Ordering::Relaxed);
+            let Some(batch) = batches.get(index) else { return };
             let mut ready = Vec::new();
-            for entry in batch {
+            for (at, entry) in batch.iter().enumerate() {
+                // Of all batches: several of them may be of one directory.
+                let number = index * BATCH_FILES + at;
                 if shared.is_full.load(Ordering::Relaxed) {
                     shared.counts.failed.fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
-                match self.prepare(entry, ready.len(), shared) {
+                match self.prepare(entry, number, shared) {
                     Ok(Some(copy)) => ready.push(copy),
                     Ok(None) => {
                         shared.counts.up_to_date.fetch_add(1, Ordering::Relaxed);
@@ -181,7 +186,7 @@ impl Work<'_> {
                     }
                     Err(error) => {
                         // Whatever could not be written must not stay; a name that cannot be removed now is removed by the next run.
-                        let _ = copy::remove_if_there(&self.temporary(entry, ready.len()));
+                        let _ = copy::remove_if_there(&self.temporary(entry, number));
                         shared.trouble(&entry.path, &error);
                     }
                 }
