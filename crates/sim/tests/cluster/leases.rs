@@ -121,28 +121,35 @@ fn who_was_given_up_and_lost_nothing_goes_on_writing() {
 #[test]
 fn who_has_lost_a_lock_does_not_write_any_more() {
     check(async |cluster, world| {
-        let (_, one) = cluster.mount("one").await;
+        let (rt, one) = cluster.mount("one").await;
         let (_, other) = cluster.mount("other").await;
         let (fid, handle) = make(&one, "f").await;
-        let (closed, ends) = make(&one, "g").await;
+        let mut closed = Vec::new();
+        for n in 0..100 {
+            closed.push(make(&one, &format!("g{n}")).await);
+        }
         one.files().write(handle, 0, b"mine").await.expect("there is room");
         one.sync_all().await.expect("it is healthy");
         let lock = FlockRequest { kind: Kind::Flock, range: Range::ALL, mode: Some(Mode::Write), pid: 1 };
         one.flocks().set_lock(handle, 1, lock).await.expect("nobody has it");
+        let before = one.admin().held().sessions;
         ["mgs", "mds"].iter().for_each(|server| world.partition("one", server));
-        for fid in [fid, closed] {
-            let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
-            other
-                .files()
-                .setattr(&root(), fid, change, None)
-                .await
-                .expect("nobody waits for who is given up");
-        }
+        let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+        other.files().setattr(&root(), fid, change, None).await.expect("nobody waits for who is given up");
         let tries = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
         other.flocks().set_lock(tries, 2, lock).await.expect("it is free");
-        let closing = one.clone();
-        let closing = on(world, "one", async move { closing.files().release(ends).await });
         world.heal_all();
+        // Some before they are opened again, some while they are, and some afterwards.
+        let (client, ends) = (one.clone(), closed.clone());
+        let closing = on(world, "one", async move {
+            while client.admin().held().sessions == before {
+                rt.sleep(Duration::from_micros(100)).await;
+            }
+            for (_, handle) in ends {
+                client.files().release(handle).await;
+                rt.sleep(Duration::from_micros(20)).await;
+            }
+        });
         closing.await.expect("it lives");
         sleep(world, Duration::from_secs(5)).await;
         let evicted = Err(Error::Refused(Code::Evicted));
@@ -151,7 +158,9 @@ fn who_has_lost_a_lock_does_not_write_any_more() {
         one.files().release(handle).await;
         let (again, copy) = (one.files().open(&root(), fid, READ_WRITE).await, 1);
         one.files().write(again.expect("root may open"), 0, b"anew").await.expect("it is another handle");
-        other.hsm_begin_archive(closed, copy).await.expect("nobody has it open");
+        for (fid, _) in closed {
+            other.hsm_begin_archive(fid, copy).await.expect("nobody has it open");
+        }
     });
 }
 
