@@ -233,7 +233,7 @@ impl Shared {
         let layout = self.names.layouts.placed(target, (0, size)).await?;
         let eras = self.names.data.locks.eras(&layout).await?;
         let pins = self.names.data.locks.pin(target.fid, &layout, &whole(&layout), true, Locking::No).await?;
-        let call = Call { time, sync: false };
+        let call = Call { time, sync: false, fences: None };
         let mut at = 0;
         while let Some(start) =
             self.names.data.objects.seek_objects(&source.layout, at, size, Seek::Data).await?

@@ -194,7 +194,7 @@ impl<H: Handler> Target<H> {
             None => return Answer::refuse(Code::NoSession),
         };
         // Nobody can have been told such a number, and a target that took it would have none left.
-        let newest = self.store.last_transno().0;
+        let newest = self.store.last_transno().max(self.store.first_transno()).0;
         if call.replay.is_some_and(|replay| replay.0 > newest.saturating_add(REPLAYED_MAX)) {
             return Answer::refuse(Code::Malformed);
         }

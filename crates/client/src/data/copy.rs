@@ -143,7 +143,7 @@ impl Data {
     ) -> Result<()> {
         let ((from_place, from_offset), (to_place, to_offset)) = (piece.from, piece.to);
         if from_place.target != to_place.target {
-            let (mut at, call) = (piece.to_offset, Call { time, sync: false });
+            let (mut at, call) = (piece.to_offset, Call { time, sync: false, fences: None });
             let range = (piece.offset, piece.len);
             for slice in self.read_file(from.file, from.layout, range, pins).await? {
                 let len = slice.len() as u64;

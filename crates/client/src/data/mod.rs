@@ -60,6 +60,8 @@ pub(crate) struct Call {
     pub(crate) time: Timestamp,
     /// It is durable when it returns: whoever sends it asks for that at once.
     pub(crate) sync: bool,
+    /// How often a lock of the file had been lost when it was made: it is in vain once that is more often ([`FileState::check_fence`]).
+    pub(crate) fences: Option<u64>,
 }
 
 /// The data of all files: what is written goes into the write-behind cache, what is read comes from it, from what was read before

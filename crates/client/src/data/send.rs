@@ -177,7 +177,7 @@ impl WriteBack {
         file: &Arc<FileState>,
         (place, offset): (Place, u64),
         data: &[u8],
-        (Call { time, sync }, locked): (Call, bool),
+        (Call { time, sync, .. }, locked): (Call, bool),
     ) -> Result<()> {
         let Place { object, target: holder } = place;
         tracing::trace!(fid = %file.fid, ?object, offset, len = data.len(), locked, "write past the cache");

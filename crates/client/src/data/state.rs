@@ -14,8 +14,8 @@ use super::end::End;
 use super::own::Own;
 use super::past::Past;
 use super::readahead::Ahead;
-use crate::data::Sum;
 use crate::data::cache::Cache;
+use crate::data::{Call, Sum};
 use crate::order::{FILE, Mutex};
 use crate::{Error, OpenFlags, Result};
 
@@ -35,6 +35,8 @@ pub(crate) struct FileState {
     /// Told whenever a write past the kernel's pages is over.
     pub(super) passed: Notify,
     order: Semaphore,
+    /// How often locks of the file (flock, fcntl) were lost that somebody here wrote under.
+    fences: AtomicU64,
 }
 
 /// The part that changes.
@@ -91,6 +93,7 @@ pub(crate) struct Unsent {
 impl FileState {
     pub(crate) fn new(fid: Fid, cache: Cache) -> FileState {
         FileState {
+            fences: AtomicU64::new(0),
             fid,
             inner: Mutex::new(Inner {
                 layout: None,
@@ -158,6 +161,25 @@ impl FileState {
                 inner.own.forget();
             }
             inner.layout = Some(Arc::new(layout));
+        }
+    }
+
+    /// How often locks of the file were lost.
+    pub(crate) fn fences(&self) -> u64 {
+        self.fences.load(Ordering::Acquire)
+    }
+
+    /// A lock of the file is lost: nobody writes any more who did so under it.
+    pub(crate) fn fence(&self) {
+        self.fences.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Asked once the range to be written is held: whoever waited for that may have lost the file's lock meanwhile, and another client may
+    /// have it.
+    pub(crate) fn check_fence(&self, call: Call) -> Result<()> {
+        match call.fences {
+            Some(fences) if fences != self.fences() => Err(Error::Refused(Code::Evicted)),
+            _ => Ok(()),
         }
     }
 

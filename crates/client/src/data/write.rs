@@ -52,6 +52,7 @@ impl Data {
         let needs = needs_of(layout, offset, data.len() as u64);
         loop {
             let pins = self.locks.pin(file.fid, layout, &needs, true, Locking::No).await?;
+            file.check_fence(call)?;
             let stored = self.store_direct(file, layout, (offset, data), call, &pins).await?;
             if stored > 0 {
                 return Ok(stored);
@@ -219,7 +220,7 @@ impl Data {
                 return Ok(false);
             }
         }
-        let call = Call { time: self.clock.time(), sync: false };
+        let call = Call { time: self.clock.time(), sync: false, fences: None };
         let mut all = true;
         for (place, at, piece) in pieces {
             all &= self.store_piece(file, (place, at), piece, (call, reserved_for(piece)), pins);
@@ -306,7 +307,7 @@ impl Data {
         file: &Arc<FileState>,
         (place, offset): (Place, u64),
         data: &[u8],
-        (Call { time, sync }, reserved): (Call, u64),
+        (Call { time, sync, .. }, reserved): (Call, u64),
         pins: &Pins,
     ) -> bool {
         let whole_pages = (offset | data.len() as u64).is_multiple_of(rt::buf::ALIGN as u64);

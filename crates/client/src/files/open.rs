@@ -438,6 +438,9 @@ impl OpenFiles {
         handle: Option<Handle>,
     ) -> Result<Answer> {
         let open = handle.map(|handle| self.handles.get(handle)).transpose()?;
+        if let Some(open) = open.as_ref().filter(|open| change.size.is_some() && open.flags.write) {
+            self.open_to_write(open).await?;
+        }
         self.names.setattr(caller, fid, change, open.map(|open| open.mdt_handle())).await
     }
 

@@ -52,6 +52,9 @@ impl OpenFiles {
         let all = self.handles.all().into_iter().filter_map(|handle| self.handles.get(handle).ok());
         for open in all.filter(|open| open.flags.write && locked.contains(&open.fid)) {
             open.is_fenced.store(true, Ordering::Release);
+            if let Some(file) = &open.file {
+                file.fence();
+            }
         }
     }
 
@@ -101,9 +104,12 @@ impl OpenFiles {
         // One of before may be open, if the session was lost just after it was asked for. The MDT need not know a handle that is closed.
         let before = open.mdt_handle.swap(opened.handle, Ordering::SeqCst);
         open.opened.store(losses, Ordering::Release);
-        let closed = open.closed.load(Ordering::SeqCst).then_some(opened.handle);
-        for handle in [Some(before), closed].into_iter().flatten().filter(|handle| *handle != 0) {
-            let close = Close { fid, handle, atime: None, size: None, wrote: false };
+        let closed = open.closed.load(Ordering::SeqCst).then_some((opened.handle, true));
+        for (handle, wrote) in
+            [Some((before, false)), closed].into_iter().flatten().filter(|(of, _)| *of != 0)
+        {
+            // Whether something was written under the one of before is not known.
+            let close = Close { fid, handle, atime: None, size: None, wrote };
             if let Err(error) = self.targets.mdt_of(fid)?.call(close).await {
                 tracing::debug!(%fid, %error, "a handle that nobody uses stays open");
             }

@@ -65,6 +65,7 @@ impl OpenFiles {
         if data.is_empty() {
             return Ok(0);
         }
+        let fences = Some(file.fences());
         self.open_to_write(&open).await?;
         let time = self.names.clock.time();
         // What is rare is boxed, so that a write's future has no room for it.
@@ -79,7 +80,7 @@ impl OpenFiles {
         };
         // Before anything is stored: a close that tells no size has to say that there may be a new one.
         open.wrote.store(true, Ordering::Relaxed);
-        let call = Call { time, sync: open.flags.sync };
+        let call = Call { time, sync: open.flags.sync, fences };
         let mut relaying = Relaying::default();
         let mut stored = 0;
         while stored < data.len() as u64 {
@@ -135,6 +136,7 @@ impl OpenFiles {
                 return Err(Error::Refused(Code::Stale));
             }
             let end = self.names.data.end_under(file, layout, &pins).await?;
+            file.check_fence(call)?;
             if !layout.is_placed(end, data.len() as u64) {
                 drop(pins);
                 self.names.layouts.placed(file, (end, data.len() as u64)).await?;
@@ -157,7 +159,7 @@ impl OpenFiles {
             return Err(Error::Refused(Code::Evicted));
         }
         open.wrote.store(true, Ordering::Relaxed);
-        let call = Call { time: self.names.clock.time(), sync: false };
+        let call = Call { time: self.names.clock.time(), sync: false, fences: None };
         let mut relaying = Relaying::default();
         loop {
             let layout = self.names.layouts.placed(file, (offset, data.len() as u64)).await?;

@@ -98,7 +98,7 @@ impl Restoring {
     /// Writes a part of the data. What is left out is a hole.
     pub fn write(&self, mut offset: u64, mut bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let call = Call { time: self.time, sync: false };
+            let call = Call { time: self.time, sync: false, fences: None };
             while !bytes.is_empty() {
                 let stored = self.shared.names.data.store(
                     &self.target,

@@ -136,8 +136,11 @@ fn who_has_lost_a_lock_does_not_write_any_more() {
         ["mgs", "mds"].iter().for_each(|server| world.partition("one", server));
         let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
         other.files().setattr(&root(), fid, change, None).await.expect("nobody waits for who is given up");
+        let client = one.clone();
+        let waiting = on(world, "one", async move { client.files().write(handle, 0, b"late").await });
         let tries = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
         other.flocks().set_lock(tries, 2, lock).await.expect("it is free");
+        other.files().write(tries, 0, b"his!").await.expect("there is room");
         world.heal_all();
         // Some before they are opened again, some while they are, and some afterwards.
         let (client, ends) = (one.clone(), closed.clone());
@@ -153,7 +156,13 @@ fn who_has_lost_a_lock_does_not_write_any_more() {
         closing.await.expect("it lives");
         sleep(world, Duration::from_secs(5)).await;
         let evicted = Err(Error::Refused(Code::Evicted));
+        assert_eq!(waiting.await.expect("it lives"), evicted, "it has waited for the lease");
         assert_eq!(one.files().write(handle, 0, b"late").await, evicted, "another one has the lock");
+        let cut = AttrChange { size: Some(0), ..AttrChange::default() };
+        let cut = one.files().setattr(&root(), fid, cut, Some(handle)).await;
+        assert_eq!(cut.err(), Some(Error::Refused(Code::Evicted)));
+        let read = other.files().read(tries, 0, 100).await.expect("it can be read");
+        assert_eq!(read.concat(), b"his!");
         assert_eq!(one.files().write(handle, 0, b"late").await, evicted, "for as long as it is open");
         one.files().release(handle).await;
         let (again, copy) = (one.files().open(&root(), fid, READ_WRITE).await, 1);

@@ -163,7 +163,8 @@ fn inside(
         Err(error) => Err(image::has_lost(path, &error)),
     };
     if ended.is_ok() {
-        *left = Left::All;
+        let is_started = !matches!(&ran, Err(failure) if failure.status == NOT_STARTED);
+        *left = if is_started { Left::All } else { Left::Nothing };
     }
     ended.and(ran)
 }
