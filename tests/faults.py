@@ -305,7 +305,8 @@ def full(cluster, load, fault):
         file.truncate(os.stat(ballast).st_size)
     # What the OST had taken from its disk before has to be used up.
     filler = f"{cluster.top('cla')}/filler"
-    run(os.path.join(os.path.dirname(cluster.weft), "lfs"), "setstripe", "-c", "1", "-i", "3", filler)
+    lfs = os.path.join(os.path.dirname(cluster.weft), "lfs")
+    run(lfs, "setstripe", "-c", "1", "-i", "3", filler)
     fd = os.open(filler, os.O_WRONLY)
     try:
         while True:
@@ -324,7 +325,28 @@ def full(cluster, load, fault):
     except OSError as failed:
         load.shared.say(f"the filler's close says {failed}")
     os.unlink(filler)
+    # Until the OST has looked again, and each mount has heard of it, writes are refused.
+    run(lfs, "setstripe", "-c", "1", "-i", "3", filler)
+    for node in ("cla", "clb"):
+        poll(lambda node=node: takes(f"{cluster.top(node)}/filler"), 30, f"{node} may write again")
+    os.unlink(filler)
     return back
+
+
+def takes(path):
+    """Whether the file may be written."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.pwrite(fd, bytes(1 << 20), 0)
+        os.fsync(fd)
+        return True
+    except OSError:
+        return False
+    finally:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
 
 
 # EXT4_IOC_SHUTDOWN, and its argument for not flushing: from then on every access is an I/O error.
