@@ -74,6 +74,7 @@ impl Data {
             let (offset, data) = (offset + done, &data[done as usize..]);
             let needs = needs_of(layout, offset, data.len() as u64);
             let pins = self.locks.pin(file.fid, layout, &needs, true, Locking::WriteBack).await?;
+            file.check_fence(call)?;
             if pins.unlocked && self.locks.is_lost(&needs) {
                 tracing::error!(
                     fid = %file.fid, offset, bytes = data.len(),

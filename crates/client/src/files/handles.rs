@@ -22,8 +22,8 @@ pub(crate) struct OpenFile {
     pub(crate) opened: AtomicU64,
     /// Its handle has ended.
     pub(crate) closed: AtomicBool,
-    /// It was locked for its user alone, and is not any more: nothing is written through it.
-    pub(crate) is_fenced: AtomicBool,
+    /// How often locks of the file had been lost when it was opened ([`crate::data::FileState::check_fence`]).
+    pub(crate) fences: u64,
     pub(crate) flags: OpenFlags,
     /// For regular files.
     pub(crate) file: Option<FileRef>,
@@ -45,6 +45,11 @@ impl OpenFile {
     /// Whether the MDT takes it for closed.
     pub(crate) fn is_lost(&self) -> bool {
         self.losses.load(Ordering::Acquire) != self.opened.load(Ordering::Acquire)
+    }
+
+    /// A lock of the file is lost since it was opened: nothing is written through it any more.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.fences() != self.fences)
     }
 
     /// The MDT's name for it.
@@ -114,5 +119,10 @@ impl Handles {
             .iter()
             .flat_map(|shard| shard.lock().keys().copied().map(Handle).collect::<Vec<_>>())
             .collect()
+    }
+
+    /// The same, as they are.
+    pub(crate) fn all_open(&self) -> impl Iterator<Item = Arc<OpenFile>> {
+        self.shards.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>())
     }
 }

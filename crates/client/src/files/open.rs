@@ -416,7 +416,7 @@ impl OpenFiles {
             losses: AtomicU64::new(0),
             opened: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            is_fenced: AtomicBool::new(false),
+            fences: file.as_ref().map_or(0, |file| file.fences()),
             flags,
             file,
             attr: told.attr,

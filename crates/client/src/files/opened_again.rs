@@ -23,15 +23,14 @@ const OPENED_AT_ONCE: usize = 64;
 impl OpenFiles {
     /// An MDT has ended its session with this client, and with it all that was open there, and the locks of the files `locked`.
     pub(crate) fn opens_lost(self: &Arc<Self>, mdt: TargetId, locked: &BTreeSet<Fid>) {
-        let all = self.handles.all().into_iter().filter_map(|handle| self.handles.get(handle).ok());
-        let lost: Vec<Arc<OpenFile>> = all
-            .filter(|open| open.flags.write && open.file.is_some() && TargetId::mdt(mdt_of(open.fid)) == mdt)
-            .collect();
+        // In this order: who sees that it is lost sees the other, too.
+        self.fence(locked);
+        let of_mdt = |open: &Arc<OpenFile>| TargetId::mdt(mdt_of(open.fid)) == mdt;
+        let written = self.handles.all_open().filter(|open| open.flags.write && open.file.is_some());
+        let lost: Vec<Arc<OpenFile>> = written.filter(of_mdt).collect();
         if lost.is_empty() {
             return;
         }
-        // In this order: who sees that it is lost sees the other, too.
-        self.fence(locked);
         for open in &lost {
             open.losses.fetch_add(1, Ordering::AcqRel);
         }
@@ -46,16 +45,7 @@ impl OpenFiles {
 
     /// Nothing is written any more through what is open of these files: their locks are lost.
     pub(crate) fn fence(&self, locked: &BTreeSet<Fid>) {
-        if locked.is_empty() {
-            return;
-        }
-        let all = self.handles.all().into_iter().filter_map(|handle| self.handles.get(handle).ok());
-        for open in all.filter(|open| open.flags.write && locked.contains(&open.fid)) {
-            open.is_fenced.store(true, Ordering::Release);
-            if let Some(file) = &open.file {
-                file.fence();
-            }
-        }
+        locked.iter().filter_map(|fid| self.names.data.files.find(*fid)).for_each(|file| file.fence());
     }
 
     /// The MDT has the file open, which is about to be written.
@@ -63,7 +53,7 @@ impl OpenFiles {
     /// # Errors
     /// [`Code::Evicted`]: it has closed it, and does not open it again.
     pub(super) async fn open_to_write(&self, open: &OpenFile) -> Result<()> {
-        if open.is_fenced.load(Ordering::Acquire) {
+        if open.is_fenced() {
             return Err(Error::Refused(Code::Evicted));
         }
         if open.is_lost() { Box::pin(self.open_again(open)).await } else { Ok(()) }
@@ -76,7 +66,7 @@ impl OpenFiles {
         if !open.is_lost() || open.closed.load(Ordering::SeqCst) {
             return Ok(());
         }
-        if file.inner.lock().gone || open.is_fenced.load(Ordering::Relaxed) {
+        if file.inner.lock().gone || open.is_fenced() {
             return Err(Error::Refused(Code::Evicted));
         }
         let changing = self.names.meta.inodes.change(&[fid], &[]);
@@ -101,13 +91,11 @@ impl OpenFiles {
             let mut inner = file.inner.lock();
             inner.reopened = inner.reopened.max(transno);
         }
-        // One of before may be open, if the session was lost just after it was asked for. The MDT need not know a handle that is closed.
         let before = open.mdt_handle.swap(opened.handle, Ordering::SeqCst);
-        open.opened.store(losses, Ordering::Release);
+        // It may be of this session, if that was lost once more just after it was asked for.
+        let twice = (open.opened.swap(losses, Ordering::AcqRel) != 0).then_some((before, false));
         let closed = open.closed.load(Ordering::SeqCst).then_some((opened.handle, true));
-        for (handle, wrote) in
-            [Some((before, false)), closed].into_iter().flatten().filter(|(of, _)| *of != 0)
-        {
+        for (handle, wrote) in twice.into_iter().chain(closed) {
             // Whether something was written under the one of before is not known.
             let close = Close { fid, handle, atime: None, size: None, wrote };
             if let Err(error) = self.targets.mdt_of(fid)?.call(close).await {

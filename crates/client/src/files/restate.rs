@@ -17,9 +17,7 @@ impl OpenFiles {
         // Several handles of here may be one of the MDT.
         let mut held: BTreeMap<u64, OpenHeld> = self
             .handles
-            .all()
-            .into_iter()
-            .filter_map(|handle| self.handles.get(handle).ok())
+            .all_open()
             .filter(|open| !open.flags.write)
             .map(|open| (open.mdt_handle(), OpenHeld { fid: open.fid, handle: open.mdt_handle() }))
             .collect();

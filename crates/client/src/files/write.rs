@@ -25,10 +25,7 @@ impl OpenFiles {
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         file.take_full(&open.failure_seen)?;
-        let waits = open.flags.sync
-            || open.drops_privileges()
-            || open.is_lost()
-            || open.is_fenced.load(Ordering::Relaxed);
+        let waits = open.flags.sync || open.drops_privileges() || open.is_lost() || open.is_fenced();
         if waits || len == 0 || file.inner.lock().write_through {
             return Ok(None);
         }
@@ -65,7 +62,6 @@ impl OpenFiles {
         if data.is_empty() {
             return Ok(0);
         }
-        let fences = Some(file.fences());
         self.open_to_write(&open).await?;
         let time = self.names.clock.time();
         // What is rare is boxed, so that a write's future has no room for it.
@@ -80,7 +76,7 @@ impl OpenFiles {
         };
         // Before anything is stored: a close that tells no size has to say that there may be a new one.
         open.wrote.store(true, Ordering::Relaxed);
-        let call = Call { time, sync: open.flags.sync, fences };
+        let call = Call { time, sync: open.flags.sync, fences: Some(open.fences) };
         let mut relaying = Relaying::default();
         let mut stored = 0;
         while stored < data.len() as u64 {
@@ -155,11 +151,8 @@ impl OpenFiles {
         let open = self.handles.get(handle)?;
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
-        if open.is_fenced.load(Ordering::Relaxed) {
-            return Err(Error::Refused(Code::Evicted));
-        }
         open.wrote.store(true, Ordering::Relaxed);
-        let call = Call { time: self.names.clock.time(), sync: false, fences: None };
+        let call = Call { time: self.names.clock.time(), sync: false, fences: Some(open.fences) };
         let mut relaying = Relaying::default();
         loop {
             let layout = self.names.layouts.placed(file, (offset, data.len() as u64)).await?;
