@@ -60,11 +60,15 @@ impl<S> Ctx<S> {
         if self.peer.role == Role::Server { Ok(()) } else { Err(Code::Forbidden) }
     }
 
+    /// Whom its changes are made for.
+    pub fn author(&self) -> Arc<Author> {
+        self.session.author().clone()
+    }
+
     /// Makes the record that answers this request if it is sent again; its change goes into the batch of the
     /// request's own changes.
     pub fn recorder(&self) -> Recorder {
-        let author = self.session.author().clone();
-        Recorder { client: self.session.client(), slot: self.slot, xid: self.xid, author }
+        Recorder { client: self.session.client(), slot: self.slot, xid: self.xid }
     }
 
     /// Commits `batch` together with the record of `reply`: the usual end of a changing request.
@@ -75,27 +79,21 @@ impl<S> Ctx<S> {
             record
         });
         batch.replay = self.replay;
-        batch.author = Some(self.session.author().clone());
+        batch.author = Some(self.author());
         let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
         Ok(Done { reply, bulk: Vec::new(), transno, record })
     }
 }
 
 /// Makes the record of a reply; free of borrows, for stores that learn the result late.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Recorder {
     client: ClientId,
     slot: Option<u32>,
     xid: Xid,
-    author: Arc<Author>,
 }
 
 impl Recorder {
-    /// Whom the change is made for.
-    pub fn author(&self) -> &Arc<Author> {
-        &self.author
-    }
-
     /// The change that records `reply`, and the record; `None` for a request without a slot. The stored record says
     /// transno 0: the value's version is the transno.
     pub fn record(&self, reply: &Reply) -> Option<(Change, ReplyRecord)> {

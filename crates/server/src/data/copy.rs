@@ -34,7 +34,7 @@ impl Data {
         let (mut data, _) = read.map_err(|error| code_of(&error))?;
         let have: usize = data.iter().map(Bytes::len).sum();
         fill(&mut data, (copy.len as usize).saturating_sub(have));
-        let extra = record(ctx.recorder(), Reply::CopyObject);
+        let extra = record(ctx, Reply::CopyObject);
         let by = By { time: copy.time, owner: copy.owner };
         let written = self.objects.write(copy.target, copy.target_offset, data, by, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;

@@ -28,7 +28,7 @@ use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::messages::DataRequest;
 use proto::{Code, Fid, ObjectId, Timestamp, Transno};
-use service::{Ctx, Done, Env, RangeLocks, Recorder, Recovery, Using, Wait, code_of};
+use service::{Ctx, Done, Env, RangeLocks, Recovery, Using, Wait, code_of};
 use store::object::{By, Extra};
 use store::{Batch, Objects, Store, StoreError};
 
@@ -343,7 +343,7 @@ impl Data {
         };
         self.in_force(ctx, write.object)?;
         tracing::trace!(object = ?write.object, ?range, write.locked, holder = ?holder(ctx), "write");
-        let extra = record(ctx.recorder(), Reply::Write);
+        let extra = record(ctx, Reply::Write);
         let by = By { time: write.time, owner: write.owner };
         let written = self.objects.write(write.object, write.offset, bulk, by, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
@@ -367,7 +367,7 @@ impl Data {
         tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
         let bytes: u64 = write.parts.iter().map(|part| u64::from(part.len)).sum();
         let gaps = ranges.windows(2).filter(|pair| pair[0].end != pair[1].start).count();
-        let extra = record(ctx.recorder(), Reply::WriteParts);
+        let extra = record(ctx, Reply::WriteParts);
         let by = By { time: write.time, owner: write.owner };
         let written = self.objects.write_parts(write.object, parts, by, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
@@ -426,7 +426,7 @@ impl Data {
         if punch.start > self.bytes_max {
             return Err(Code::TooLarge);
         }
-        let extra = record(ctx.recorder(), Reply::Punch);
+        let extra = record(ctx, Reply::Punch);
         let punched =
             self.objects.punch(punch.object, punch.start, punch.end, punch.time, ctx.replay, extra).await;
         let (attr, transno) = punched.map_err(|error| code_of(&error))?;
@@ -450,7 +450,7 @@ impl Data {
         if allocate.end > self.bytes_max {
             return Err(Code::TooLarge);
         }
-        let extra = record(ctx.recorder(), Reply::AllocateObject);
+        let extra = record(ctx, Reply::AllocateObject);
         let range = allocate.start..allocate.end;
         let by = By { time: allocate.time, owner: allocate.owner };
         let allocated = self.objects.allocate(allocate.object, range, by, ctx.replay, extra).await;
@@ -469,7 +469,7 @@ impl Data {
             return Err(Code::TooBig);
         }
         destroy.dead.iter().try_for_each(check_dead)?;
-        let extra = record(ctx.recorder(), |_| Reply::Destroy(msg::Done {}));
+        let extra = record(ctx, |_| Reply::Destroy(msg::Done {}));
         let transno = self
             .objects
             .destroy(&destroy.objects, &destroy.dead, ctx.replay, extra)
@@ -481,8 +481,8 @@ impl Data {
 }
 
 /// The record of the reply, for the batch of the change itself.
-fn record(recorder: Recorder, reply: impl FnOnce(msg::ObjectAttr) -> Reply + Send + 'static) -> Extra {
-    let author = Some(recorder.author().clone());
+fn record<S>(ctx: &Ctx<S>, reply: impl FnOnce(msg::ObjectAttr) -> Reply + Send + 'static) -> Extra {
+    let (author, recorder) = (Some(ctx.author()), ctx.recorder());
     let keys = move |attr: &msg::ObjectAttr| {
         recorder.record(&reply(attr.clone())).map(|(change, _)| change).into_iter().collect()
     };

@@ -21,7 +21,7 @@ impl Data {
         }
         let object = |stripe: &u32| ObjectId { layout: seal.layout, stripe: *stripe };
         check_id(object(&0))?;
-        let extra = record(ctx.recorder(), |_| Reply::SealLayout(msg::Done {}));
+        let extra = record(ctx, |_| Reply::SealLayout(msg::Done {}));
         let sealing = if seal.sealed {
             let all = Range { start: 0, end: u64::MAX };
             let held = |stripe: &u32| self.tokens.holds(holder(ctx), object(stripe), all);
