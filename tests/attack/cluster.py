@@ -237,7 +237,8 @@ class Disk:
 
     def unmount(self):
         """Unmounts it. The loop device must be gone before the image is mounted again, or old pages would come back."""
-        run("umount", self.path)
+        # The kernel ends the io_uring of a killed process some moments after the process, and with it its files.
+        poll(lambda: attempt("umount", self.path).returncode == 0, 10, f"the end of what holds {self.path}")
         poll(lambda: not run("losetup", "-j", self.image).strip(), 30, f"the end of the loop device of {self.image}")
 
     def cut_power(self):
