@@ -52,7 +52,7 @@ pub use data::Pages;
 pub use files::{FlockRequest, Flocks, FoundLock, OpenFiles};
 pub use lease::LeaseState;
 pub use mount::Lost;
-pub use names::{Fill, Names, OnItsWay, Page, PageEntry, Told};
+pub use names::{Behind, Fill, Names, OnItsWay, Page, PageEntry, Told};
 pub use rpc::{AskError, job};
 pub use targets::SlowOst;
 

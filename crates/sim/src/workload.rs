@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::{Allocation, AttrChange, Caller, Client, Error, Handle, OpenFlags};
+use client::{Allocation, AttrChange, Behind, Caller, Client, Error, Handle, OpenFlags};
 use parking_lot::Mutex;
 use proto::layout::{HintPart, LayoutHint};
 use proto::wire::messages::RENAME_EXCHANGE;
@@ -532,16 +532,16 @@ fn both_refuse_a_full_place(one: Code, other: Code) -> bool {
 /// Every entry of a directory.
 pub async fn read_whole_dir(client: &Client, dir: Fid) -> BTreeMap<String, Fid> {
     let mut found = BTreeMap::new();
-    let mut cookie = 0;
+    let mut behind = Behind::START;
     loop {
-        let page = client.names().read_dir(dir, cookie, false).await.expect("a directory can be read");
+        let page = client.names().read_dir(dir, &behind, false).await.expect("a directory can be read");
         for entry in &page.entries {
-            cookie = entry.cookie;
             let name = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();
             assert!(found.insert(name.clone(), entry.fid).is_none(), "{name} came twice");
         }
-        if page.end {
-            return found;
+        match page.next() {
+            Some(next) => behind = next,
+            None => return found,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Names and attributes: from what is kept, or by one request to the MDT; and what the MDT has to know of the data.
 //!
-//! [`cache`] is what the MDT lets this client keep; [`ops`], [`attr`] and [`layout`] are the operations; [`close`], [`truncate`] and
+//! [`cache`] is what the MDT lets this client keep; [`ops`], [`pages`], [`attr`] and [`layout`] are the operations; [`close`], [`truncate`] and
 //! [`complete`] keep the size of a file true between the MDT and the objects; [`relaid`] is for files whose data was moved, [`restored`] for those whose data is in an archive; [`changes`]
 //! is what fsync waits for; [`search`] finds files; [`statahead`] asks for names before applications do, and
 //! [`ahead`] makes files before the MDT does.
@@ -16,6 +16,7 @@ mod fids;
 mod kept;
 mod layout;
 mod ops;
+mod pages;
 mod relaid;
 mod removed;
 mod restored;
@@ -39,7 +40,7 @@ pub(crate) use changes::Changes;
 pub(crate) use close::{Ended, Sizes};
 pub(crate) use fids::Fids;
 pub(crate) use ops::no_change;
-pub use ops::{Page, PageEntry};
+pub use pages::{Behind, Page, PageEntry};
 pub(crate) use relaid::{Layouts, Relaying, is_of_layout};
 use removed::Removed;
 pub(crate) use restored::is_released;

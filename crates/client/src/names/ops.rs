@@ -1,11 +1,9 @@
 //! Names: from what is kept, or by one request to the MDT.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use proto::wire::messages::{
-    Access, Create, Created, DirEntry, DirPage, Entry, Granted, Link, Lookup, OPEN_ALONE, OPEN_EXCLUSIVE,
-    ReadDir, ReadLink, Rename, SetAttr, Unlink,
+    Access, Create, Created, Entry, Granted, Link, Lookup, OPEN_ALONE, OPEN_EXCLUSIVE, ReadLink, Rename,
+    SetAttr, Unlink,
 };
 use proto::{Attr, Code, Cred, Fid, FileKind, Name, Timestamp};
 use rpc::Answered;
@@ -15,9 +13,6 @@ use super::ahead::New;
 use super::cache::{Asked, Changing, Known, Touch};
 use crate::names::cache::Told;
 use crate::{Caller, Error, Result, name};
-
-/// Bytes of a page of a directory.
-const PAGE_BYTES_MAX: u32 = 128 << 10;
 
 /// A request that changes no attribute, to be filled in.
 pub(crate) fn no_change(fid: Fid, time: Timestamp) -> SetAttr {
@@ -259,70 +254,13 @@ impl Names {
         Ok(())
     }
 
-    /// A page of a directory, behind `cookie`. With `plus`, the attributes of its files are fetched with it, for
-    /// [`Names::entry`].
-    pub async fn read_dir(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Page> {
-        if let Some(kept) = self.meta.known_page(fid, cookie) {
-            let known = |entry: &&DirEntry| self.meta.known_entry(entry.fid).is_some();
-            // If most attributes were called back meanwhile, one request brings them all again.
-            if !plus || kept.entries.iter().filter(known).count() * 2 >= kept.entries.len() {
-                return Ok(Page::of(&kept));
-            }
-        }
-        let asked = self.meta.inodes.ask();
-        let read = ReadDir { fid, cookie, bytes_max: PAGE_BYTES_MAX, plus };
-        let page = Arc::new(self.targets.settled_mdt_of(fid).await?.call(read).await?.reply);
-        for DirEntry { name, entry, .. } in &page.entries {
-            let Some(entry) = entry else { continue };
-            self.meta.learn_named(&asked, fid, name, entry);
-        }
-        self.meta.learn_page(&asked, fid, cookie, &page);
-        Ok(Page::of(&page))
-    }
-
     /// The file of an entry of `dir`, if it is known without asking anybody.
-    pub fn entry(&self, dir: Fid, entry: &PageEntry) -> Option<Told> {
+    pub fn entry(&self, dir: Fid, entry: &super::PageEntry) -> Option<Told> {
         let known = self.meta.known_entry(entry.fid)?;
         let attr = known.attr.clone();
         let exact =
             attr.kind() != FileKind::File || attr.size_known && self.data.files.find(entry.fid).is_none();
         exact.then(|| self.meta.told(attr, Some((dir, &entry.name))))
-    }
-}
-
-/// A page of a directory, without `.` and `..`.
-#[derive(Debug, Clone)]
-pub struct Page {
-    /// The directory above.
-    pub parent: Fid,
-    /// Entries in the order of their cookies.
-    pub entries: Vec<PageEntry>,
-    /// Whether nothing comes behind them.
-    pub end: bool,
-}
-
-/// One entry of a directory.
-#[derive(Debug, Clone)]
-pub struct PageEntry {
-    /// Position: a page may be asked for behind it.
-    pub cookie: u64,
-    /// The name.
-    pub name: Name,
-    /// The file.
-    pub fid: Fid,
-    /// The kind's bits of its mode.
-    pub mode: u32,
-}
-
-impl Page {
-    fn of(page: &DirPage) -> Page {
-        let entries = page.entries.iter().map(|entry| PageEntry {
-            cookie: entry.cookie,
-            name: entry.name.clone(),
-            fid: entry.fid,
-            mode: entry.mode,
-        });
-        Page { parent: page.parent, entries: entries.collect(), end: page.end }
     }
 }
 

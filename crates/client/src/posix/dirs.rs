@@ -2,26 +2,27 @@
 //!
 //! The kernel gets an offset with every entry and later asks for what comes behind the last offset that the
 //! application took. 0 is the start, 1 and 2 stand behind `.` and `..`, and an entry's offset is its cookie, the
-//! hash of its name (16 or more). A server's page never ends inside entries of equal hash, but the application's
-//! buffer can. So of several entries with equal hash only the last has the cookie as its offset; those before it
-//! get offsets of the unused numbers just below the cookie, and the open directory remembers which name each of
-//! these stands behind. If such an offset is asked for that is not remembered any more, it is a plain position
-//! below the cookie: all entries of that hash come again, and none is lost.
+//! hash of its name (16 or more). The application's buffer can end inside entries of equal hash, and a server's page
+//! too. So of several entries with equal hash only the last has the cookie as its offset; those before it get offsets
+//! of the numbers just below the cookie, and the open directory remembers which name each of these stands behind.
+//! A later page can give the same numbers again: an offset means the entry that got it last. If an offset is asked for
+//! that is not remembered any more, it is a plain position below the cookie: all entries of that hash come again, and
+//! none is lost.
 //!
 //! The open directory also keeps the page that it gave entries of last, so that a reader with a small buffer does
 //! not ask the server once per buffer. Offset 0 (rewinddir) drops it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use proto::{Code, Fid, FileKind, Ino};
 
 use super::{Posix, Result};
-use crate::{Caller, Handle, Page as DirPage, PageEntry as DirEntry};
+use crate::{Behind, Caller, Handle, Page as DirPage, PageEntry as DirEntry};
 
-/// Most remembered positions within entries of equal hash, per open directory.
-const WITHIN_MAX: usize = 1024;
+/// So many positions within entries of equal hash an open directory remembers at least, and twice as many at most.
+const WITHIN_MAX: usize = 4096;
 
 /// The offset behind `.`.
 const BEHIND_DOT: u64 = 1;
@@ -42,66 +43,56 @@ pub struct Item<'a> {
     pub entry: Option<&'a DirEntry>,
 }
 
-/// Where to go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Position {
-    /// Entries with a cookie above this one are asked of the server.
-    pub cookie: u64,
-    /// Of these, what lies not behind this name of this hash is left out.
-    behind: Option<(u64, Vec<u8>)>,
-}
-
-/// A position within entries of equal hash.
-#[derive(Clone)]
-struct Within {
-    /// The hash.
-    cookie: u64,
-    /// The name that it is behind.
-    name: Vec<u8>,
-    /// A cookie below the hash, with no entry between.
-    below: u64,
-}
-
-impl Position {
-    fn is_behind(&self, entry: &DirEntry) -> bool {
-        match &self.behind {
-            Some((cookie, name)) => {
-                entry.cookie > *cookie || (entry.cookie == *cookie && entry.name.as_bytes() > &name[..])
-            }
-            None => entry.cookie > self.cookie,
-        }
-    }
-}
-
-/// A page and the cookie that it was asked for with.
+/// A page and the position that it was asked for with.
 pub struct Page {
-    from: u64,
+    from: Behind,
     page: DirPage,
 }
 
 impl Page {
     /// The page that the server gave for `from`.
-    pub fn new(from: u64, page: DirPage) -> Page {
+    pub fn new(from: Behind, page: DirPage) -> Page {
         Page { from, page }
     }
 
     /// Whether the page has what comes behind `position`, or nothing comes.
-    fn covers(&self, position: &Position) -> bool {
-        let last = self.page.entries.last().map_or(self.from, |entry| entry.cookie);
-        self.from <= position.cookie && (self.page.end || position.cookie < last)
-    }
-
-    /// Whether an answer that starts at `position` has to go on with another page, and with which cookie.
-    pub fn next(&self, position: &Position) -> Option<u64> {
-        let has_any = self.page.entries.iter().any(|entry| position.is_behind(entry));
-        if has_any || self.page.end { None } else { self.page.entries.last().map(|entry| entry.cookie) }
+    fn covers(&self, position: &Behind) -> bool {
+        self.from <= *position
+            && (self.page.end || self.page.entries.last().is_some_and(|last| position.has_behind(last)))
     }
 }
 
 #[derive(Default)]
 struct Stream {
     page: Option<Arc<Page>>,
-    within: BTreeMap<u64, Within>,
+    /// What offsets mean that stand behind one of several entries of equal hash: those that were given last, and
+    /// some that were given before.
+    within: [HashMap<u64, Behind>; 2],
+}
+
+impl Stream {
+    fn meaning(&self, offset: u64) -> Behind {
+        let [given, before] = &self.within;
+        match given.get(&offset).or_else(|| before.get(&offset)) {
+            Some(position) => position.clone(),
+            None if offset <= BEHIND_DOTDOT => Behind::START,
+            None => Behind::hash(offset),
+        }
+    }
+
+    /// An entry got this offset.
+    fn remember(&mut self, offset: u64, entry: &DirEntry) {
+        if offset == entry.cookie {
+            // A plain position. It could have stood for one within a group before an entry with this hash was made.
+            self.within.iter_mut().for_each(|within| drop(within.remove(&offset)));
+            return;
+        }
+        if self.within[0].len() >= WITHIN_MAX {
+            self.within.swap(0, 1);
+            self.within[0].clear();
+        }
+        self.within[0].insert(offset, Behind::entry(entry));
+    }
 }
 
 /// The open directories of a mount.
@@ -121,14 +112,10 @@ impl Dirs {
     }
 
     /// What `offset` means, and the kept page if it serves.
-    pub fn find(&self, handle: Handle, offset: u64) -> (Position, Option<Arc<Page>>) {
+    pub fn find(&self, handle: Handle, offset: u64) -> (Behind, Option<Arc<Page>>) {
         let stream = self.stream(handle);
         let mut stream = stream.lock();
-        let position = match stream.within.get(&offset) {
-            Some(at) => Position { cookie: at.below, behind: Some((at.cookie, at.name.clone())) },
-            None if offset <= BEHIND_DOTDOT => Position { cookie: 0, behind: None },
-            None => Position { cookie: offset, behind: None },
-        };
+        let position = stream.meaning(offset);
         if offset == 0 {
             stream.page = None;
         }
@@ -147,7 +134,7 @@ impl Dirs {
         handle: Handle,
         this: Ino,
         offset: u64,
-        position: &Position,
+        position: &Behind,
         page: &Page,
         emit: &mut dyn FnMut(Item<'_>) -> bool,
     ) {
@@ -162,53 +149,36 @@ impl Dirs {
             return;
         }
         let stream = self.stream(handle);
-        let entries = &page.page.entries;
-        let mut below = page.from;
-        for (index, entry) in entries.iter().enumerate() {
-            let equal_behind =
-                entries[index + 1..].iter().take_while(|next| next.cookie == entry.cookie).count();
-            if position.is_behind(entry) {
-                let offset = offset_of(entry.cookie, equal_behind as u64, below);
-                let item = Item {
-                    ino: entry.fid.ino(),
-                    offset,
-                    kind: FileKind::from_mode(entry.mode).unwrap_or(FileKind::File),
-                    name: entry.name.as_bytes(),
-                    entry: Some(entry),
-                };
-                if emit(item) {
-                    return;
-                }
-                stream.lock().remember(offset, entry, below);
+        let DirPage { entries, splits, .. } = &page.page;
+        // By index, how many entries of the same hash come behind it; of those of a later page one stands for all.
+        let mut equal_behind = vec![u64::from(*splits); entries.len()];
+        for index in (0..entries.len().saturating_sub(1)).rev() {
+            let same = entries[index].cookie == entries[index + 1].cookie;
+            equal_behind[index] = if same { equal_behind[index + 1] + 1 } else { 0 };
+        }
+        for (entry, equal_behind) in entries.iter().zip(equal_behind) {
+            if !position.has_behind(entry) {
+                continue;
             }
-            if equal_behind == 0 {
-                below = entry.cookie;
+            let item = Item {
+                ino: entry.fid.ino(),
+                offset: offset_of(entry.cookie, equal_behind),
+                kind: FileKind::from_mode(entry.mode).unwrap_or(FileKind::File),
+                name: entry.name.as_bytes(),
+                entry: Some(entry),
+            };
+            let offset = item.offset;
+            if emit(item) {
+                return;
             }
+            stream.lock().remember(offset, entry);
         }
     }
 }
 
-/// The offset of an entry behind which `equal_behind` more have the same cookie; every cookie before is at most
-/// `below`.
-fn offset_of(cookie: u64, equal_behind: u64, below: u64) -> u64 {
-    let wanted = cookie.saturating_sub(equal_behind);
-    // So many equal hashes right behind another hash do not happen by chance; then all of them come again.
-    if wanted > below { wanted } else { below }
-}
-
-impl Stream {
-    fn remember(&mut self, offset: u64, entry: &DirEntry, below: u64) {
-        if offset == entry.cookie || offset == below {
-            // A plain position. It could have stood for one within a group before an entry with this hash was made.
-            self.within.remove(&offset);
-            return;
-        }
-        let name = entry.name.as_bytes().to_vec();
-        self.within.insert(offset, Within { cookie: entry.cookie, name, below });
-        if self.within.len() > WITHIN_MAX {
-            self.within.pop_first();
-        }
-    }
+/// The offset of an entry behind which `equal_behind` more have the same cookie.
+fn offset_of(cookie: u64, equal_behind: u64) -> u64 {
+    cookie.saturating_sub(equal_behind).max(BEHIND_DOTDOT + 1)
 }
 
 /// The handle of every directory that was opened after its removal. It has no entries; the client uses no such number.
@@ -239,20 +209,18 @@ impl Posix {
             self.client.files().accessed(handle);
         }
         let (position, kept) = self.dirs.find(handle, offset);
-        let mut page = match kept {
+        let page = match kept {
             Some(page) => page,
-            None => self.page(fid, position.cookie, plus).await?,
+            None => self.page(fid, &position, plus).await?,
         };
-        while let Some(cookie) = page.next(&position) {
-            page = self.page(fid, cookie, plus).await?;
-        }
         self.dirs.keep(handle, &page);
         self.dirs.emit(handle, fid.ino(), offset, &position, &page, emit);
         Ok(())
     }
 
-    async fn page(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Arc<Page>> {
-        Ok(Arc::new(Page::new(cookie, self.client.names().read_dir(fid, cookie, plus).await?)))
+    async fn page(&self, fid: Fid, behind: &Behind, plus: bool) -> Result<Arc<Page>> {
+        let page = self.client.names().read_dir(fid, behind, plus).await?;
+        Ok(Arc::new(Page::new(behind.clone(), page)))
     }
 
     /// fsync of a directory.
@@ -288,14 +256,12 @@ mod tests {
         }
     }
 
-    /// A server that gives pages of at least `count` entries and never splits equal cookies.
-    fn serve(all: &[DirEntry], from: u64, count: usize) -> DirPage {
-        let rest: Vec<DirEntry> = all.iter().filter(|entry| entry.cookie > from).cloned().collect();
-        let mut end = count.min(rest.len());
-        while end > 0 && end < rest.len() && rest[end].cookie == rest[end - 1].cookie {
-            end += 1;
-        }
-        DirPage { parent: Fid::ROOT, entries: rest[..end].to_vec(), end: end == rest.len() }
+    /// A server that gives pages of at most `count` entries.
+    fn serve(all: &[DirEntry], from: &Behind, count: usize) -> DirPage {
+        let rest: Vec<DirEntry> = all.iter().filter(|entry| from.has_behind(entry)).cloned().collect();
+        let end = count.min(rest.len());
+        let splits = rest.get(end).is_some_and(|next| next.cookie == rest[end - 1].cookie);
+        DirPage { parent: Fid::ROOT, entries: rest[..end].to_vec(), end: end == rest.len(), splits }
     }
 
     /// Reads a directory with a buffer of `fits` entries, each reading going on at the last offset taken.
@@ -304,12 +270,9 @@ mod tests {
         let (mut names, mut offset) = (Vec::new(), 0);
         loop {
             let (position, kept) = dirs.find(Handle(1), offset);
-            let mut page = kept.unwrap_or_else(|| {
-                Arc::new(Page::new(position.cookie, serve(all, position.cookie, page_entries)))
+            let page = kept.unwrap_or_else(|| {
+                Arc::new(Page::new(position.clone(), serve(all, &position, page_entries)))
             });
-            while let Some(cookie) = page.next(&position) {
-                page = Arc::new(Page::new(cookie, serve(all, cookie, page_entries)));
-            }
             dirs.keep(Handle(1), &page);
             let mut taken = 0;
             dirs.emit(Handle(1), Fid::ROOT.ino(), offset, &position, &page, &mut |item| {
@@ -357,7 +320,7 @@ mod tests {
         let dirs = Dirs::default();
         let (position, _) = dirs.find(Handle(1), 48);
         let all = [entry(20, "a", 1), entry(50, "b1", 2), entry(50, "b2", 3)];
-        let page = Page::new(position.cookie, serve(&all, position.cookie, 8));
+        let page = Page::new(position.clone(), serve(&all, &position, 8));
         let mut names = Vec::new();
         dirs.emit(Handle(1), Fid::ROOT.ino(), 48, &position, &page, &mut |item| {
             names.push(item.name.to_vec());
@@ -367,9 +330,15 @@ mod tests {
     }
 
     #[test]
-    fn crowded_hashes_come_again_rather_than_get_lost() {
-        assert_eq!(offset_of(50, 0, 49), 50);
-        assert_eq!(offset_of(50, 2, 20), 48);
-        assert_eq!(offset_of(50, 2, 49), 49);
+    fn any_number_of_names_of_one_hash_comes_once() {
+        let mut all = vec![entry(20, "a", 1), entry(1 << 40, "b", 2)];
+        // Right behind another hash, and more than are remembered.
+        all.extend((0..3 * WITHIN_MAX as u32).map(|n| entry((1 << 40) + 1, &format!("c{n:05}"), n + 3)));
+        all.push(entry(1 << 41, "d", 2));
+        for (page_entries, fits) in [(1000, 7), (100_000, 100), (300, 300), (50, 1000)] {
+            let names = read(&all, page_entries, fits);
+            assert_eq!(names.len(), all.len() + 2, "{page_entries} per page, {fits} fit");
+            assert!(names[2..].is_sorted());
+        }
     }
 }

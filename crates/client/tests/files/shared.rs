@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Caller, Error, OpenFlags};
+use client::{Behind, Caller, Error, OpenFlags};
 use proto::{Code, Fid, TargetId};
 use rt::sync::oneshot;
 
@@ -212,7 +212,7 @@ fn names_of_all_kinds() {
         assert_eq!((file.size, file.size_known), (0, true));
         client.names().link(&root(), file.fid, Fid::ROOT, b"hard").await.expect("a hard link");
         assert_eq!(client.names().lookup(&root(), dir.fid, b"..").await.map(|attr| attr.fid), Ok(Fid::ROOT));
-        let page = client.names().read_dir(dir.fid, 0, true).await.expect("a page");
+        let page = client.names().read_dir(dir.fid, &Behind::START, true).await.expect("a page");
         let mut names: Vec<Vec<u8>> = page.entries.iter().map(|e| e.name.as_bytes().to_vec()).collect();
         names.sort();
         assert_eq!((names, page.end), (vec![b"f".to_vec(), b"l".to_vec()], true));

@@ -61,6 +61,7 @@ const LATER: &[(&str, usize)] = &[
     ("Write", 24),
     ("WriteParts", 25),
     ("WriteParts", 24),
+    ("ReadDir", 8),
     ("AllocateObject", 24),
     ("CopyObject", 24),
     ("Destroy", 24),

@@ -423,7 +423,14 @@ fn mdt_requests_names() -> Vec<Request> {
         GetSequence {}.into(),
         GetAttr { fid: fid(1) }.into(),
         Lookup { parent: Fid::ROOT, name: Some(name("hello")), cred: cred_without_groups() }.into(),
-        ReadDir { fid: Fid::ROOT, cookie: 1 << 40, bytes_max: 65_536, plus: true }.into(),
+        ReadDir {
+            fid: Fid::ROOT,
+            cookie: 1 << 40,
+            bytes_max: 65_536,
+            plus: true,
+            behind: Some("abc".into()),
+        }
+        .into(),
         Create {
             parent: Fid::ROOT,
             name: name("hello"),
@@ -820,8 +827,9 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
             DirEntry { cookie: 17, name: name("a"), fid: fid(1), mode: 0o100_000, entry: Some(entry()) },
             DirEntry { cookie: 18, name: name("b"), fid: fid(2), mode: 0o040_000, entry: None },
         ],
-        end: true,
+        end: false,
         lock: granted(),
+        splits: true,
     };
     let range = Token { number: 0x7172, write: true, start: 0, end: u64::MAX, contended: false };
     let created = Created {

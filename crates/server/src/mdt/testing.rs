@@ -602,8 +602,9 @@ impl Client<'_> {
         let mut names = Vec::new();
         let mut cookie = 0;
         loop {
-            let page =
-                self.call(msg::ReadDir { fid, cookie, bytes_max: 200, plus: true }).expect("a directory");
+            let page = self
+                .call(msg::ReadDir { fid, cookie, bytes_max: 200, plus: true, behind: None })
+                .expect("a directory");
             names
                 .extend(page.entries.iter().map(|e| String::from_utf8_lossy(e.name.as_bytes()).into_owned()));
             match page.entries.last() {

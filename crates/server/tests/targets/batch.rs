@@ -113,7 +113,7 @@ async fn assert_there(import: &Import, what: &str) {
         let found = import.call(lookup).await.unwrap_or_else(|error| panic!("{what}: file {oid}: {error}"));
         assert_eq!(found.reply.attr.fid.oid, oid, "{what}");
     }
-    let page = msg::ReadDir { fid: Fid::ROOT, cookie: 0, bytes_max: 1 << 16, plus: false };
+    let page = msg::ReadDir { fid: Fid::ROOT, cookie: 0, bytes_max: 1 << 16, plus: false, behind: None };
     let page = import.call(page).await.expect("the root is a directory").reply;
     let files = page.entries.iter().filter(|entry| entry.name.as_bytes().starts_with(b"file"));
     assert_eq!(files.count(), COUNT as usize, "{what}");

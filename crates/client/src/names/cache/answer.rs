@@ -10,7 +10,7 @@ use proto::{Attr, Fid, FileKind, Layout, Name, TargetId, mdt_of};
 use super::inode::{ATTR_BITS, Inode};
 use super::told::{Fill, Told};
 use super::{Asked, Changing, MetadataCache};
-use crate::Caller;
+use crate::{Behind, Caller};
 
 /// Permission to read in each of the three classes.
 const MODE_READ: u32 = 0o444;
@@ -171,23 +171,23 @@ impl MetadataCache {
         self: &Arc<Self>,
         asked: &Asked<'_>,
         fid: Fid,
-        cookie: u64,
+        behind: &Behind,
         page: &Arc<DirPage>,
     ) {
         let entries_max = self.inodes.page_entries_max();
         self.learn_of(asked, fid, page.lock, |dir| {
             dir.grant(page.lock);
             if page.lock.bits & LOCK_UPDATE != 0 {
-                dir.pages.insert(cookie, page.clone(), entries_max);
+                dir.pages.insert(behind, page.clone(), entries_max);
             }
         });
     }
 
     /// A page of a directory, if it is kept.
-    pub(crate) fn known_page(&self, fid: Fid, cookie: u64) -> Option<Arc<DirPage>> {
+    pub(crate) fn known_page(&self, fid: Fid, behind: &Behind) -> Option<Arc<DirPage>> {
         let part = self.inodes.part(fid);
         let dir = part.inodes.get(&fid)?;
-        dir.pages.get(cookie).filter(|_| dir.has(LOCK_UPDATE) && self.may_use(fid)).cloned()
+        dir.pages.get(behind).filter(|_| dir.has(LOCK_UPDATE) && self.may_use(fid)).cloned()
     }
 
     /// Target of a symbolic link, if it is kept.

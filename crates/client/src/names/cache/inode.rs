@@ -12,6 +12,7 @@ use proto::wire::messages::{
 use proto::{Attr, Fid, Name, Timestamp, Transno};
 
 use super::table::UNIT_BYTES;
+use crate::Behind;
 
 /// Number of lock bits.
 pub(super) const BITS: usize = LOCK_ALL.count_ones() as usize;
@@ -55,27 +56,27 @@ pub(super) struct DeadName {
     pub(super) stamp: u64,
 }
 
-/// Pages of a directory by the cookie that they begin behind.
+/// Pages of a directory by the position that they begin behind.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    by_cookie: BTreeMap<u64, Arc<DirPage>>,
+    by_position: BTreeMap<Behind, Arc<DirPage>>,
     /// Of all of them.
     entries: usize,
 }
 
 impl Pages {
-    /// The page behind `cookie`.
-    pub(crate) fn get(&self, cookie: u64) -> Option<&Arc<DirPage>> {
-        self.by_cookie.get(&cookie)
+    /// The page behind a position.
+    pub(crate) fn get(&self, behind: &Behind) -> Option<&Arc<DirPage>> {
+        self.by_position.get(behind)
     }
 
     /// Keeps a page, unless they would have more than `entries_max` entries together.
-    pub(crate) fn insert(&mut self, cookie: u64, page: Arc<DirPage>, entries_max: usize) {
-        let before = self.by_cookie.get(&cookie).map_or(0, |page| page.entries.len());
+    pub(crate) fn insert(&mut self, behind: &Behind, page: Arc<DirPage>, entries_max: usize) {
+        let before = self.by_position.get(behind).map_or(0, |page| page.entries.len());
         let entries = self.entries - before + page.entries.len();
         if entries <= entries_max {
             self.entries = entries;
-            self.by_cookie.insert(cookie, page);
+            self.by_position.insert(behind.clone(), page);
         }
     }
 

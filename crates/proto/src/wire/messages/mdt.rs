@@ -62,12 +62,16 @@ wire_struct! {
     pub struct ReadDir {
         /// The directory.
         pub fid: Fid,
-        /// Entries behind this position; 0 for the first.
+        /// Entries behind all names of this hash; 0 for the first.
         pub cookie: u64,
-        /// Most bytes of the reply's body; at least all entries of one hash come.
+        /// Most bytes of the reply's body; at least one entry comes.
         pub bytes_max: u32,
         /// Whether attributes are wanted too.
         pub plus: bool,
+        ;
+        /// Entries behind this name of the hash `cookie`, or behind all of that hash if it is empty. Absent from an
+        /// older client: a page for it never ends inside equal hashes.
+        pub behind: Option<Bytes>,
     }
 }
 
@@ -82,13 +86,16 @@ wire_struct! {
         pub end: bool,
         /// What of the directory the client may keep.
         pub lock: Granted,
+        ;
+        /// Whether the next page may begin with the hash of the last entry.
+        pub splits: bool,
     }
 }
 
 wire_struct! {
     /// One entry of a directory.
     pub struct DirEntry {
-        /// Position: the name's hash; a page never ends inside equal ones.
+        /// Position: the name's hash.
         pub cookie: u64,
         /// The name.
         pub name: Name,

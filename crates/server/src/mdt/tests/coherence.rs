@@ -172,7 +172,9 @@ impl Actor {
         for first in [true].into_iter().chain(std::iter::repeat(false)) {
             let bytes_max = 100 + self.chance.below(400) as u32;
             let plus = self.chance.below(2) == 0;
-            let Ok((page, _)) = self.call(slot, msg::ReadDir { fid, cookie, bytes_max, plus }).await else {
+            let Ok((page, _)) =
+                self.call(slot, msg::ReadDir { fid, cookie, bytes_max, plus, behind: None }).await
+            else {
                 return;
             };
             let mut model = self.model.lock();

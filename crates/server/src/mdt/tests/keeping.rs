@@ -32,8 +32,10 @@ fn answers_carry_what_they_tell() {
     assert_eq!(opened.lock.bits, ATTRS | LOCK_OPEN);
     let opened = b.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
     assert_eq!((opened.lock.bits, opened.attr.size_known), (ATTRS, false));
-    let page =
-        |plus| b.call(msg::ReadDir { fid: dir, cookie: 0, bytes_max: 9999, plus }).expect("a directory");
+    let page = |plus| {
+        b.call(msg::ReadDir { fid: dir, cookie: 0, bytes_max: 9999, plus, behind: None })
+            .expect("a directory")
+    };
     assert_eq!((page(false).lock.bits, page(true).lock.bits), (LOCK_UPDATE, LOCK_UPDATE));
     let entry = page(true).entries.remove(0).entry.expect("it was asked for");
     assert_eq!((entry.lock.bits, entry.attr.fid), (NAMED, file));
@@ -95,7 +97,9 @@ fn what_is_behind_the_end_of_a_page_is_not_granted() {
     let (a, b) = (world.client(1), world.client(2));
     let dir = a.mkdir(Fid::ROOT, "d");
     let files: Vec<Fid> = (0..8).map(|n| a.file(dir, &format!("f{n}"))).collect();
-    let page = b.call(msg::ReadDir { fid: dir, cookie: 0, bytes_max: 600, plus: true }).expect("a directory");
+    let page = b
+        .call(msg::ReadDir { fid: dir, cookie: 0, bytes_max: 600, plus: true, behind: None })
+        .expect("a directory");
     assert!((1..8).contains(&page.entries.len()) && !page.end);
     let bits = &world.target.handler().grants.bits;
     let held = files.iter().filter(|fid| bits.held_by(b.session(), **fid) != 0).count();

@@ -5,7 +5,7 @@ mod trees;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{AttrChange, Client, Error, Handle, OpenFlags};
+use client::{AttrChange, Behind, Client, Error, Handle, OpenFlags};
 use proto::wire::messages::{QUOTA_USER, SetQuota};
 use proto::{Attr, Code, Fid, TargetId};
 use rt::Rt;
@@ -52,13 +52,13 @@ async fn attr(client: &Client, dir: Fid, name: &str) -> Option<Attr> {
 }
 
 async fn names(client: &Client, dir: Fid) -> Vec<String> {
-    let (mut names, mut cookie) = (Vec::new(), 0);
+    let (mut names, mut behind) = (Vec::new(), Behind::START);
     loop {
-        let page = client.names().read_dir(dir, cookie, true).await.expect("a directory");
+        let page = client.names().read_dir(dir, &behind, true).await.expect("a directory");
         names.extend(page.entries.iter().map(|e| String::from_utf8_lossy(e.name.as_bytes()).into_owned()));
-        match page.entries.last() {
-            Some(last) if !page.end => cookie = last.cookie,
-            _ => break,
+        match page.next() {
+            Some(next) => behind = next,
+            None => break,
         }
     }
     names.sort();
