@@ -1,6 +1,6 @@
 //! What an MDT keeps for each session: the sequences that it may make files from, and the files that it has open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -15,13 +15,15 @@ use super::{Changes, Ctx, Mdt, keys};
 
 /// Most open files of one session.
 const OPENS_MAX: usize = 1 << 20;
-/// Most sequences of one session.
-pub(super) const SEQUENCES_MAX: usize = 4096;
+/// Most sequences of one session. A client uses one to its end before it begins the next, so what the oldest of so many names was made
+/// four thousand million files ago.
+const SEQUENCES_MAX: usize = 4096;
 
 /// An MDT's part of a session.
 #[derive(Default)]
 pub struct Export {
-    sequences: Mutex<Vec<u64>>,
+    /// The oldest first.
+    sequences: Mutex<VecDeque<u64>>,
     opens: Mutex<BTreeMap<u64, Fid>>,
 }
 
@@ -32,14 +34,11 @@ impl Export {
         fid.is_sane() && self.sequences.lock().iter().rev().any(|&sequence| sequence == fid.seq)
     }
 
-    /// The session has one sequence more.
-    pub fn grant(&self, sequence: u64) {
-        self.sequences.lock().push(sequence);
-    }
-
-    /// Number of the session's sequences.
-    pub fn sequence_count(&self) -> usize {
-        self.sequences.lock().len()
+    /// The session has one sequence more, and may make nothing more from the one that is returned.
+    pub fn grant(&self, sequence: u64) -> Option<u64> {
+        let mut sequences = self.sequences.lock();
+        sequences.push_back(sequence);
+        if sequences.len() > SEQUENCES_MAX { sequences.pop_front() } else { None }
     }
 
     /// Whether the session may open one more file.
@@ -74,7 +73,7 @@ impl Mdt {
         }
         let export = session.data();
         for (key, _) in self.keys_of(keys::GRANT, session.client()) {
-            keys::number_of(&key).into_iter().for_each(|sequence| export.grant(sequence));
+            keys::number_of(&key).into_iter().for_each(|sequence| _ = export.grant(sequence));
         }
         for (key, value) in self.keys_of(keys::OPEN, session.client()) {
             let Some((handle, fid)) = keys::number_of(&key).zip(keys::opened(&value.bytes)) else { continue };
@@ -172,5 +171,22 @@ impl Mdt {
             }
             Err(error) => tracing::error!(%error, "{what}: not committed"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_sequence_makes_room() {
+        let export = Export::default();
+        let first = Fid::SEQ_NORMAL_START;
+        let count = SEQUENCES_MAX as u64;
+        let owns = |seq| export.owns(Fid { seq, oid: 1, ver: 0 });
+        assert!((0..count).all(|n| export.grant(first + n).is_none()));
+        assert!(owns(first));
+        assert_eq!(export.grant(first + count), Some(first));
+        assert!(!owns(first) && owns(first + 1) && owns(first + count));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::changelog::Record;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
-use proto::{Code, DataTarget, Fid, FileKind, Name};
+use proto::{Code, DataTarget, Fid, FileKind, Name, Timestamp};
 use service::VERSION_OF_THIS;
 use smallvec::SmallVec;
 use store::sums::{self, INODE_OWNERS, INODES};
@@ -330,19 +330,29 @@ impl Names {
 
 impl Mdt {
     /// The last name of `inode` went: it goes too, or stays nameless as long as it is open. The caller holds its
-    /// lock. While clients replay nobody knows yet what is open: [`super::orphans`] looks afterwards.
-    pub(super) fn drop_name(&self, plan: &Plan, changes: &mut Changes, inode: &mut Inode) -> Step<()> {
+    /// lock and has not changed it. While clients replay nobody knows yet what is open: [`super::orphans`] looks afterwards.
+    pub(super) fn drop_name(
+        &self,
+        plan: &Plan,
+        changes: &mut Changes,
+        inode: &mut Inode,
+        time: Timestamp,
+    ) -> Step<()> {
         self.names.counted(Reads::Known, inode)?;
-        inode.nlink = 0;
         // Whoever keeps it open without need closes it when this is called back.
         changes.affected.push((inode.fid, LOCK_ALL));
         changes.nameless.push(inode.fid);
-        if self.opens.is_open(inode.fid) || self.recovery.is_active() {
+        let stays = self.opens.is_open(inode.fid) || self.recovery.is_active();
+        if !stays {
+            self.drop_inode(plan, changes, inode)?;
+        }
+        inode.nlink = 0;
+        inode.touch(time);
+        if stays {
             changes.put_new_inode(inode);
             changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(false));
-            return Ok(());
         }
-        self.drop_inode(plan, changes, inode)
+        Ok(())
     }
 
     /// Takes an inode away with everything that belongs to it.

@@ -208,6 +208,11 @@ impl Inode {
         if self.hsm.is_released() { Err(Code::Released) } else { Ok(()) }
     }
 
+    /// One link less. An inode that has none any more is damaged; a check mends it, and the MDT goes on.
+    pub fn lose_link(&mut self) {
+        self.nlink = self.nlink.saturating_sub(1);
+    }
+
     /// Something changed at `time`.
     pub fn touch(&mut self, time: Timestamp) {
         self.ctime = self.ctime.max(time);

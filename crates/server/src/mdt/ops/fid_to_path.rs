@@ -15,18 +15,22 @@ const PATHS_MAX: usize = 1000;
 /// Longest path and all paths together, in bytes.
 const PATH_BYTES_MAX: usize = 64 << 10;
 const PATHS_BYTES_MAX: usize = 512 << 10;
+/// Most directories that are gone through for all paths together.
+const STEPS_MAX: usize = 100_000;
 
 pub(in crate::mdt) fn fid_to_path(mdt: &Mdt, ctx: &Ctx, request: &FidToPath) -> Outcome {
     let inode = mdt.names.inode(ctx, request.fid)?;
     let mut paths = Vec::new();
     let mut bytes = 0;
     let mut hidden = false;
+    let mut steps = STEPS_MAX;
     if inode.fid == Fid::ROOT {
         paths.push(Bytes::new());
     } else {
         for (parent, name) in links(mdt, inode.fid, PATHS_MAX)? {
-            let path = match path(mdt, ctx, &request.cred, parent, &name) {
+            let path = match path(mdt, ctx, &request.cred, (parent, &name), &mut steps) {
                 Ok(path) => path,
+                Err(Halt::Refused(Code::NameTooLong)) if !paths.is_empty() => break,
                 Err(Halt::Refused(Code::AccessDenied)) => {
                     hidden = true;
                     continue;
@@ -53,7 +57,7 @@ fn links(mdt: &Mdt, fid: Fid, count_max: usize) -> Result<Vec<(Fid, Name)>, Code
 }
 
 /// One path, if `cred` could walk along it: somebody who may not search a directory learns no name in it.
-fn path(mdt: &Mdt, ctx: &Ctx, cred: &Cred, parent: Fid, name: &Name) -> Step<Bytes> {
+fn path(mdt: &Mdt, ctx: &Ctx, cred: &Cred, (parent, name): (Fid, &Name), steps: &mut usize) -> Step<Bytes> {
     access::may(cred, &mdt.names.dir(ctx, parent)?, ACCESS_EXECUTE)?;
     let mut names = vec![name.clone()];
     let mut bytes = name.as_bytes().len();
@@ -62,7 +66,8 @@ fn path(mdt: &Mdt, ctx: &Ctx, cred: &Cred, parent: Fid, name: &Name) -> Step<Byt
         let (above, name) = links(mdt, at, 1)?.pop().ok_or(Code::TryAgain)?;
         access::may(cred, &mdt.names.dir(ctx, above)?, ACCESS_EXECUTE)?;
         bytes += name.as_bytes().len() + 1;
-        if bytes > PATH_BYTES_MAX {
+        *steps = steps.saturating_sub(1);
+        if bytes > PATH_BYTES_MAX || *steps == 0 {
             return Err(Code::NameTooLong.into());
         }
         names.push(name);

@@ -189,15 +189,15 @@ fn replace_target(mdt: &Mdt, ctx: &Ctx, request: &Rename, moving: Moving, target
         if target.is_dir() && !mdt.names.is_empty(ctx, &target)? {
             return Err(Code::NotEmpty.into());
         }
-        target.touch(request.time);
         changes.remove_link(request.new_parent, &request.new_name, target.fid);
         if target.is_dir() {
-            parents.to_mut().nlink -= 1;
-            mdt.drop_name(&ctx.plan, &mut changes, &mut target)?;
+            parents.to_mut().lose_link();
+            mdt.drop_name(&ctx.plan, &mut changes, &mut target, request.time)?;
         } else if target.nlink <= 1 {
-            mdt.drop_name(&ctx.plan, &mut changes, &mut target)?;
+            mdt.drop_name(&ctx.plan, &mut changes, &mut target, request.time)?;
         } else {
-            target.nlink -= 1;
+            target.lose_link();
+            target.touch(request.time);
             changes.put_inode(&target, LOCK_LOOKUP | LOCK_UPDATE);
         }
     }
@@ -264,7 +264,7 @@ impl Parents {
             && inode.is_dir()
         {
             inode.parent = to;
-            self.old.nlink -= 1;
+            self.old.lose_link();
             new.nlink += 1;
         }
     }
@@ -276,7 +276,7 @@ impl Parents {
         {
             inode.parent = to;
             self.old.nlink += 1;
-            new.nlink -= 1;
+            new.lose_link();
         }
     }
 

@@ -165,7 +165,8 @@ fn check_times(request: &SetAttr, inode: &Inode) -> Result<(), Code> {
     if request.size.is_some() && times().all(|time| time.now) {
         return Ok(());
     }
-    if times().any(|time| !time.now) {
+    // One of both alone is for the owner, also the present one (utimensat(2), UTIME_OMIT).
+    if times().count() != 2 || times().any(|time| !time.now) {
         return Err(Code::NotPermitted);
     }
     access::may(&request.cred, inode, ACCESS_WRITE)
@@ -265,6 +266,9 @@ mod tests {
         };
         assert_eq!(touch(6, false), Err(Code::NotPermitted));
         assert!(touch(6, true).is_ok());
+        let one = TimeChange { time, now: true };
+        let alone = SetAttr { mtime: Some(one), ..client.set_attr(fid, &user(6)) };
+        assert_eq!(set(&client, alone), Err(Code::NotPermitted), "one of both is for the owner");
         client.chmod(fid, 0o660);
         assert_eq!(touch(6, true), Err(Code::AccessDenied));
         let before = client.attr(fid).expect("it exists");

@@ -35,15 +35,15 @@ pub(super) fn plan(mdt: &Mdt, ctx: &Ctx, request: &Unlink, fid: Fid) -> Step<(In
     check_kind(mdt, ctx, request, &victim)?;
     let mut changes = Changes::default();
     changes.remove_entry(parent.fid, &request.name, fid);
-    victim.touch(request.time);
     parent.touch_data(request.time);
     if victim.is_dir() {
-        parent.nlink -= 1;
-        mdt.drop_name(&ctx.plan, &mut changes, &mut victim)?;
+        parent.lose_link();
+        mdt.drop_name(&ctx.plan, &mut changes, &mut victim, request.time)?;
     } else if victim.nlink <= 1 {
-        mdt.drop_name(&ctx.plan, &mut changes, &mut victim)?;
+        mdt.drop_name(&ctx.plan, &mut changes, &mut victim, request.time)?;
     } else {
-        victim.nlink -= 1;
+        victim.lose_link();
+        victim.touch(request.time);
         changes.put_inode(&victim, LOCK_LOOKUP | LOCK_UPDATE);
     }
     changes.put_inode(&parent, LOCK_UPDATE);
