@@ -139,30 +139,6 @@ fn what_is_not_in_memory_is_fetched_before_guards_are_taken() {
     assert_eq!(world.keys(keys::XATTR), 2, "only the attributes of the first file are left");
 }
 
-/// An attribute that is set while a removal fetches what it lacks goes with the file.
-#[test]
-fn attributes_set_during_a_removal_go_with_the_file() {
-    let mut late = 0;
-    for delay in 0..16 {
-        let world = World::new();
-        world.sim.change_disks(|disk| disk.look_up = Span::millis(1, 2));
-        let (client, other) = (world.client(1), world.client(2));
-        let file = client.file(Fid::ROOT, "file");
-        xattr(&client, file, "user.first").expect("root may");
-        forget(&world);
-        let (name, time) = (name("file"), client.time());
-        let unlink = msg::Unlink { parent: Fid::ROOT, name, directory: false, cred: Cred::root(), time };
-        let answer = client.start(1 << 40, unlink);
-        world.sim.run_for(Duration::from_millis(delay) / 2);
-        late += u32::from(xattr(&other, file, "user.second").is_ok());
-        world.sim.run_for(Duration::from_millis(100));
-        drop(answer);
-        assert_eq!(client.lookup(Fid::ROOT, "file").map(drop), Err(Code::NotFound));
-        assert_eq!(world.keys(keys::XATTR), 0, "set {delay} half milliseconds later");
-    }
-    assert!(late > 2, "the attribute came before the end of {late} removals");
-}
-
 /// Nothing that one operation lacks is forgotten for the sake of the next thing that it lacks, or that another one does.
 #[test]
 fn operations_come_to_an_end_however_short_memory_is() {
