@@ -68,7 +68,7 @@ impl Callbacks for CalledBack {
         if target.kind == TargetKind::Mdt {
             shared.names.ahead.lost();
             shared.names.meta.bits_lost();
-            let locked = shared.files.flocks.flocks_lost();
+            let locked = shared.files.flocks.flocks_lost(target);
             shared.files.opens_lost(target, &locked);
         }
     }
@@ -98,7 +98,8 @@ impl Callbacks for CalledBack {
                 // answers again. Not before the directories above have been taken out: what is told ahead comes with bits.
                 shared.names.meta.drop_bits_but_opens();
                 shared.files.restate_opens(&restate).await;
-                shared.files.flocks.restate_flocks(&restate).await;
+                let lost = shared.files.flocks.restate_flocks(&restate).await;
+                shared.files.fence(&lost);
                 shared.names.data.budgets.restate(&restate).await;
                 shared.names.meta.forget_lost_now(&restate).await;
             }

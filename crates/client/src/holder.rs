@@ -67,7 +67,7 @@ impl Holder for Shared {
             TargetKind::Mdt => {
                 let locks = self.locks().clone();
                 let objects = locks.drop_ranges(MdtIndex(target.index).into());
-                self.files.fence(&self.files.flocks.flocks_lost());
+                self.files.fence(&self.files.flocks.flocks_lost(target));
                 self.names.ahead.lost();
                 let meta = self.names.meta.clone();
                 meta.drop_bits();

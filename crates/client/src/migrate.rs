@@ -19,7 +19,7 @@ use proto::wire::messages::{SealLayout, SwapLayouts};
 use proto::{Attr, Code, DataTarget, Fid, FileKind, Layout};
 use rt::wait::join_all;
 
-use crate::data::{Call, FileRef, FileState, Sum};
+use crate::data::{Call, FileRef, FileState, Resize, Sum};
 use crate::lock::{Pages as Locking, Pins, whole};
 use crate::names::Relaying;
 use crate::{Caller, Client, Error, Handle, OpenFlags, Result, Seek, Shared};
@@ -257,7 +257,7 @@ impl Shared {
             }
         }
         self.names.data.back.flush_file(target).await;
-        self.names.data.objects.set_object_sizes(target, &layout, size, (time, &eras)).await?;
+        self.names.data.objects.set_object_sizes(target, &layout, Resize::To(size), (time, &eras)).await?;
         let lost = !self.names.data.locks.table.still_counts(&source.pins)
             || !self.names.data.locks.table.still_counts(&pins);
         if lost { Err(Error::Refused(Code::TryAgain)) } else { Ok(()) }

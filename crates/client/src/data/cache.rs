@@ -109,6 +109,12 @@ impl Chunk {
         Chunk { target, filling: None, sending: None, ready: false }
     }
 
+    /// Whether some write up to number `write` was not answered yet.
+    fn is_pending(&self, write: u64) -> bool {
+        self.filling.as_ref().is_some_and(|version| version.first_write <= write)
+            || self.sending.as_ref().is_some_and(|sending| sending.first_write <= write)
+    }
+
     /// Offset in the object behind the last byte.
     fn end(&self) -> u64 {
         let sending = self.sending.as_ref().and_then(|sending| sending.slices.last());
@@ -146,10 +152,7 @@ impl Cache {
 
     /// Whether some write up to number `write` was not answered yet.
     pub(crate) fn is_pending(&self, write: u64) -> bool {
-        self.chunks.values().any(|chunk| {
-            chunk.filling.as_ref().is_some_and(|v| v.first_write <= write)
-                || chunk.sending.as_ref().is_some_and(|s| s.first_write <= write)
-        })
+        self.chunks.values().any(|chunk| chunk.is_pending(write))
     }
 
     /// Whether some write up to number `write` was sent and not answered yet.
@@ -263,12 +266,16 @@ impl Cache {
         jobs
     }
 
-    /// Hands everything to send that has bytes of `[from, to)` of an object.
-    pub(crate) fn start_range(&mut self, object: ObjectId, from: u64, to: u64) -> Vec<Job> {
-        self.chunks_of(object, from, to)
-            .into_iter()
-            .filter_map(|id| self.chunks.get_mut(&id).and_then(|chunk| Self::start(id, chunk)))
-            .collect()
+    /// Hands everything to send that was written up to number `write`, with the chunks of `[from, to)` of an object that it is in.
+    pub(crate) fn start_range(&mut self, object: ObjectId, (from, to): (u64, u64), write: u64) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for id in self.chunks_of(object, from, to) {
+            let Some(chunk) = self.chunks.get_mut(&id) else { continue };
+            if chunk.filling.as_ref().is_some_and(|version| version.first_write <= write) {
+                jobs.extend(Self::start(id, chunk));
+            }
+        }
+        jobs
     }
 
     /// Hands everything to send that goes to `target`.
@@ -277,9 +284,10 @@ impl Cache {
         chunks.filter_map(|(id, chunk)| Self::start(*id, chunk)).collect()
     }
 
-    /// Whether any chunk with bytes of `[from, to)` of an object was not answered yet.
-    pub(crate) fn has_range(&self, object: ObjectId, from: u64, to: u64) -> bool {
-        !self.chunks_of(object, from, to).is_empty()
+    /// Whether some write up to number `write` to a chunk of `[from, to)` of an object was not answered yet.
+    pub(crate) fn has_range(&self, object: ObjectId, (from, to): (u64, u64), write: u64) -> bool {
+        let chunks = self.chunks_of(object, from, to).into_iter();
+        chunks.filter_map(|id| self.chunks.get(&id)).any(|chunk| chunk.is_pending(write))
     }
 
     /// Whether any of a chunk was not answered yet.

@@ -11,20 +11,46 @@ use crate::data::{Data, FileRef, FileState, Objects, Sum};
 use crate::lock::{Eras, beyond};
 use crate::{Error, Result};
 
+/// What a change of size asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resize {
+    /// The file ends here: truncate(2).
+    To(u64),
+    /// It ends here or later: nothing goes that somebody wrote behind (fallocate(2)).
+    AtLeast(u64),
+}
+
+impl Resize {
+    /// In bytes.
+    pub(crate) fn size(self) -> u64 {
+        let (Resize::To(size) | Resize::AtLeast(size)) = self;
+        size
+    }
+}
+
 impl Data {
-    /// Makes the objects fit a file of `size` bytes; what they say then.
+    /// Makes the objects fit a file of another size; what they say then.
     pub(crate) async fn cut(
         self: &Arc<Self>,
         file: &FileRef,
         layout: &Arc<Layout>,
-        size: u64,
+        resize: Resize,
         time: Timestamp,
     ) -> Result<Sum> {
+        let size = resize.size();
         let locked = self.locks.lock_change(file.fid, layout, &beyond(layout, size)).await?;
-        self.forget(file, |object| (layout.object_size(object, size), u64::MAX)).await;
+        match resize {
+            Resize::To(_) => self.forget(file, |object| (layout.object_size(object, size), u64::MAX)).await,
+            // The objects say where the file ends.
+            Resize::AtLeast(_) => self.back.flush_file(file).await,
+        }
         file.inner.lock().untold = true;
-        let objects = self.objects.set_object_sizes(file, layout, size, (time, &locked.eras)).await?;
-        Ok(Sum { size, ..Sum::of(layout, &objects) })
+        let objects = self.objects.set_object_sizes(file, layout, resize, (time, &locked.eras)).await?;
+        let sum = Sum::of(layout, &objects);
+        Ok(match resize {
+            Resize::To(size) => Sum { size, ..sum },
+            Resize::AtLeast(_) => sum,
+        })
     }
 
     /// Drops what was not sent of the range that `range` gives for each object, and waits for what was: a write
@@ -46,23 +72,25 @@ impl Data {
 }
 
 impl Objects {
-    /// Makes the objects fit a file of `size` bytes: cuts those that are longer, and enlarges the one that holds
-    /// the last byte, so that the objects tell the file's size.
+    /// Makes the objects fit a file of another size: cuts those that are longer, if it is to end there, and enlarges the one that
+    /// holds the last byte, so that the objects tell the file's size.
     pub(crate) async fn set_object_sizes(
         &self,
         file: &Arc<FileState>,
         layout: &Layout,
-        size: u64,
+        resize: Resize,
         (time, eras): (Timestamp, &Eras),
     ) -> Result<Vec<ObjectAttr>> {
+        let (size, cuts) = (resize.size(), matches!(resize, Resize::To(_)));
         let last = size.checked_sub(1).and_then(|last| layout.locate(last)).map(|(place, _)| place);
         let single = layout.object_count() == 1;
         let cut = layout.places().map(|place| async move {
             let wanted = layout.object_size(place.object, size);
-            if !single {
+            if !(single && cuts) {
                 let object = self.object_attr(place).await?;
                 let short = last == Some(place) && object.size < wanted;
-                if object.size <= wanted && !short {
+                let long = cuts && object.size > wanted;
+                if !long && !short {
                     return Ok(object);
                 }
             }

@@ -43,6 +43,7 @@ pub(crate) use budget::Budgets;
 pub(crate) use cache::Cache;
 pub(crate) use clean::Clean;
 pub(crate) use copy::{Copied, Side};
+pub(crate) use cut::Resize;
 pub(crate) use dirty::DirtyFiles;
 pub(crate) use files::{FileRef, Files};
 pub(crate) use memory::Memory;

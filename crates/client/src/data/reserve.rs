@@ -49,7 +49,11 @@ impl Data {
         zero: bool,
         time: Timestamp,
     ) -> Result<()> {
-        let needs = surely(needs_of(layout, range.start, range.end - range.start));
+        let mut needs = surely(needs_of(layout, range.start, range.end - range.start));
+        if layout.object_count() > 1 {
+            // One that ends too early grows below: nobody may make it longer meanwhile, which would be cut off.
+            needs.iter_mut().for_each(|need| need.end = u64::MAX);
+        }
         let locked = self.locks.lock_change(file.fid, layout, &needs).await?;
         self.back.flush_file(file).await;
         let size = self.objects.true_size(file, layout).await?;

@@ -277,20 +277,16 @@ impl WriteBack {
         }
     }
 
-    /// Sends what a file has of `[from, to)` of an object, and waits until the OST has answered.
+    /// Sends what was written up to now of `[from, to)` of an object, and waits until the OST has answered. Somebody may go on writing
+    /// to the same chunks beside the range.
     pub(crate) async fn flush_range(self: &Arc<Self>, fid: Fid, object: ObjectId, from: u64, to: u64) {
         let Some(file) = self.files.find(fid) else { return };
+        let last = file.inner.lock().cache.last_write();
         loop {
             let answered = file.answered.notified();
-            let jobs = {
-                let mut inner = file.inner.lock();
-                if !inner.cache.has_range(object, from, to) {
-                    return;
-                }
-                inner.cache.start_range(object, from, to)
-            };
+            let jobs = file.inner.lock().cache.start_range(object, (from, to), last);
             self.send(&file, jobs);
-            if !file.inner.lock().cache.has_range(object, from, to) {
+            if !file.inner.lock().cache.has_range(object, (from, to), last) {
                 return;
             }
             answered.await;

@@ -75,7 +75,8 @@ impl Data {
             let needs = needs_of(layout, offset, data.len() as u64);
             let pins = self.locks.pin(file.fid, layout, &needs, true, Locking::WriteBack).await?;
             file.check_fence(call)?;
-            if pins.unlocked && self.locks.is_lost(&needs) {
+            // What they lie under may have been granted anew since.
+            if self.locks.is_lost(&needs) {
                 tracing::error!(
                     fid = %file.fid, offset, bytes = data.len(),
                     "an OST has given this client up: what was changed in a mapping is lost, and msync, fsync or close \
@@ -200,33 +201,40 @@ impl Data {
         Ok(stored)
     }
 
-    /// As [`Data::store_direct`] if there is room at once, the kernel has no page of the range, and nothing is lost; false: it is to
-    /// be stored again.
+    /// As [`Data::store_direct`] if there is room at once, and the kernel has no page of the range; says how many bytes of it. It is fewer
+    /// if something was lost meanwhile.
     fn store_at_once(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         layout: &Layout,
         (offset, data): (u64, &[u8]),
         pins: &Pins,
-    ) -> Result<bool> {
+    ) -> Result<u64> {
         let _passing = file.write_past(&(offset..offset.saturating_add(data.len() as u64)));
         if self.locks.kernel_has(&needs_of(layout, offset, data.len() as u64)) {
-            return Ok(false);
+            return Ok(0);
         }
         let pieces = self.pieces(layout, offset, data)?;
         for (taken, (place, _, piece)) in pieces.iter().enumerate() {
             if !self.back.rooms.try_take(&self.back.rooms.of(place.target), reserved_for(piece) as u32) {
-                let back = pieces.iter().take(taken);
-                self.back.refund(back.map(|(place, _, piece)| (place.target, reserved_for(piece))).collect());
-                return Ok(false);
+                self.give_back_room(pieces.iter().take(taken));
+                return Ok(0);
             }
         }
         let call = Call { time: self.clock.time(), sync: false, fences: None };
-        let mut all = true;
-        for (place, at, piece) in pieces {
-            all &= self.store_piece(file, (place, at), piece, (call, reserved_for(piece)), pins);
+        let (mut stored, mut rest) = (0, pieces.iter());
+        while let Some((place, at, piece)) = rest.next() {
+            if !self.store_piece(file, (*place, *at), piece, (call, reserved_for(piece)), pins) {
+                self.give_back_room(rest);
+                break;
+            }
+            stored += piece.len() as u64;
         }
-        Ok(all)
+        Ok(stored)
+    }
+
+    fn give_back_room<'a>(&self, parts: impl Iterator<Item = &'a Part<'a>>) {
+        self.back.refund(parts.map(|(place, _, piece)| (place.target, reserved_for(piece))).collect());
     }
 
     /// Writes at `offset` if there is nothing to wait for; says whether it has.
@@ -239,23 +247,26 @@ impl Data {
         let needs = needs_of(layout, offset, data.len() as u64);
         let Some(_shared) = file.shared_at_once() else { return Ok(false) };
         let Some(pins) = self.locks.pin_at_once(file.fid, &needs, true) else { return Ok(false) };
-        self.store_at_once(file, layout, (offset, data), &pins)
+        // If it is not all of it, all of it is written again.
+        let stored = self.store_at_once(file, layout, (offset, data), &pins)?;
+        Ok(stored == data.len() as u64)
     }
 
-    /// The same at the end, if that is known.
+    /// The same at the end, if that is known; says how many bytes were written. The rest is not to be written with them again: it would
+    /// be there twice.
     pub(crate) fn append_at_once(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         layout: &Layout,
         data: &[u8],
-    ) -> Result<bool> {
-        let Some(_alone) = file.alone_at_once() else { return Ok(false) };
-        let Some(pins) = self.locks.pin_at_once(file.fid, &whole(layout), true) else { return Ok(false) };
+    ) -> Result<u64> {
+        let Some(_alone) = file.alone_at_once() else { return Ok(0) };
+        let Some(pins) = self.locks.pin_at_once(file.fid, &whole(layout), true) else { return Ok(0) };
         let grants = pins.grants(layout);
         let known = grants.and_then(|grants| file.inner.lock().end.under(&grants));
-        let Some(end) = known else { return Ok(false) };
+        let Some(end) = known else { return Ok(0) };
         if layout.is_growing() || !layout.is_placed(end, data.len() as u64) {
-            return Ok(false);
+            return Ok(0);
         }
         self.store_at_once(file, layout, (end, data), &pins)
     }

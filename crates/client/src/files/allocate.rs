@@ -6,7 +6,7 @@ use proto::Code;
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::SetAttr;
 
-use crate::data::{FileRef, space_of};
+use crate::data::{FileRef, Resize, space_of};
 use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
 use crate::{Allocation, Error, Handle, Result};
@@ -45,6 +45,7 @@ impl OpenFiles {
             let layout = self.names.layouts.current(file).await?;
             match self.names.data.objects.true_size(file, &layout).await {
                 Ok(true_size) if true_size >= size => return Ok(()),
+                // Somebody else may make it longer until the locks are had: only what is missing then is added.
                 Ok(_) => break,
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 Err(error) => return Err(error),
@@ -56,7 +57,7 @@ impl OpenFiles {
             kill_privileges: open.opener.uid != 0,
             ..no_change(open.fid, self.names.clock.time())
         };
-        self.names.sizes.truncate(&open.opener, set, size).await.map(|_| ())
+        self.names.sizes.truncate(&open.opener, set, Resize::AtLeast(size)).await.map(|_| ())
     }
 
     async fn punch_hole(&self, open: &OpenFile, file: &FileRef, range: Range<u64>) -> Result<()> {

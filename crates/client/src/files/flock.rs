@@ -12,7 +12,7 @@ use std::time::Duration;
 use proto::lock::flock::{Kept, KeptLock, Kind, Mode, Place, Range};
 use proto::wire::messages as msg;
 use proto::wire::messages::{Flock, FlockCancel, FlockHeld, FlockTest, FlockWait, RestateFlocks};
-use proto::{Code, Fid};
+use proto::{Code, Fid, TargetId, mdt_of};
 use rpc::Restate;
 use rt::sync::Notify;
 use rt::wait::unless;
@@ -89,6 +89,8 @@ struct Inner {
     waits: u64,
     /// Requests that the MDT need not remember any more.
     known: Vec<u64>,
+    /// How often an MDT has forgotten the locks of this client.
+    losses: u64,
 }
 
 /// How far a request is; between its task and whoever waits for it.
@@ -114,6 +116,8 @@ struct Set {
     number: u64,
     /// When.
     change: u64,
+    /// [`Inner::losses`] before it was asked for: a lock that was lost since is none.
+    losses: u64,
 }
 
 /// Whoever waits for a request.
@@ -386,13 +390,15 @@ impl Flocks {
     }
 
     /// States the locks that this client has to an MDT that restarted, but for those that it is giving up: requests are sent again later
-    /// than this, and the MDT may have carried them out before, and told others of a grant.
-    pub(crate) async fn restate_flocks(&self, restate: &Restate) {
+    /// than this, and the MDT may have carried them out before, and told others of a grant. Gives the files that were locked for this client
+    /// alone, and are not any more.
+    pub(crate) async fn restate_flocks(&self, restate: &Restate) -> BTreeSet<Fid> {
         let held = {
             let mut inner = self.inner.lock();
             inner.kept.give_up_doubtful();
             inner.kept.locks()
         };
+        let mut lost = BTreeSet::new();
         for some in held.chunks(RESTATED_AT_ONCE) {
             let held = |lock: &KeptLock| FlockHeld {
                 fid: lock.place.fid,
@@ -406,22 +412,26 @@ impl Flocks {
             let locks = some.iter().map(held).collect();
             if let Err(error) = restate.call(RestateFlocks { locks }).await {
                 tracing::error!(%error, count = some.len(), "file locks are lost: the restarted MDT does not take them");
+                let mut inner = self.inner.lock();
+                inner.losses += 1;
+                inner.kept.clear(|place| some.iter().any(|lock| lock.place == *place));
+                lost.append(&mut written_under(some));
             }
         }
+        lost
     }
 
-    /// The MDT has forgotten this client. Gives the files that it had locked for itself alone.
-    pub(crate) fn flocks_lost(&self) -> BTreeSet<Fid> {
+    /// An MDT has forgotten this client. Gives the files that it had locked for itself alone.
+    pub(crate) fn flocks_lost(&self, mdt: TargetId) -> BTreeSet<Fid> {
         let locks = {
             let mut inner = self.inner.lock();
-            let locks = inner.kept.locks();
-            inner.kept.clear();
-            locks
+            inner.losses += 1;
+            inner.kept.clear(|place| TargetId::mdt(mdt_of(place.fid)) == mdt)
         };
         if !locks.is_empty() {
             tracing::error!(count = locks.len(), "file locks are lost: the MDT has given this client up");
         }
-        locks.iter().filter(|lock| lock.mode == Mode::Write).map(|lock| lock.place.fid).collect()
+        written_under(&locks)
     }
 
     async fn unlock_all(self: &Arc<Self>, place: Place) -> Result<()> {
@@ -456,6 +466,7 @@ impl Flocks {
         let FlockRequest { range, mode, pid, .. } = request;
         loop {
             let number = if wait && mode.is_some() { self.next_wait() } else { 0 };
+            let losses = self.inner.lock().losses;
             let flock = Flock {
                 fid: place.fid,
                 owner: place.owner,
@@ -482,7 +493,9 @@ impl Flocks {
                 flocked = answer?.reply;
             }
             let code = match flocked.state {
-                msg::FLOCK_GRANTED => return Ok(Set { number, change: flocked.change }),
+                // Granted, and lost before it was heard of.
+                msg::FLOCK_GRANTED if self.inner.lock().losses != losses => continue,
+                msg::FLOCK_GRANTED => return Ok(Set { number, change: flocked.change, losses }),
                 // The MDT has restarted since.
                 msg::FLOCK_UNKNOWN if number != 0 => continue,
                 msg::FLOCK_CONFLICT => Code::WouldBlock,
@@ -568,7 +581,13 @@ impl Waiting {
         let set = outcome?;
         let FlockRequest { range, mode, pid, .. } = self.request;
         let flocks = &self.flocks;
-        flocks.inner.lock().kept.change(self.place, range, mode.map(|mode| (mode, pid)), set.change);
+        {
+            let mut inner = flocks.inner.lock();
+            if inner.losses != set.losses && mode.is_some() {
+                return Err(Error::Refused(Code::Evicted));
+            }
+            inner.kept.change(self.place, range, mode.map(|mode| (mode, pid)), set.change);
+        }
         flocks.known(set.number);
         drop(busy);
         Ok(())
@@ -638,6 +657,11 @@ impl Drop for Busy {
 /// Every lock of a file.
 fn locks_of(fid: Fid) -> RangeInclusive<Place> {
     Place { fid, kind: Kind::Posix, owner: 0 }..=Place { fid, kind: Kind::Flock, owner: u64::MAX }
+}
+
+/// The files that are locked for one owner alone.
+fn written_under(locks: &[KeptLock]) -> BTreeSet<Fid> {
+    locks.iter().filter(|lock| lock.mode == Mode::Write).map(|lock| lock.place.fid).collect()
 }
 
 fn kind_number(kind: Kind) -> u8 {

@@ -14,6 +14,7 @@ use proto::wire::messages::{
 use proto::{Code, Fid, FileKind, JobId, Layout, Name, Transno};
 use rt::wait::join_all;
 
+use crate::data::Resize;
 use crate::files::{OpenFile, OpenFiles};
 use crate::lock::{Before, whole};
 use crate::names::{Ended, Made, New, Told as Answer, is_released, no_change};
@@ -42,6 +43,8 @@ pub(super) struct Told {
     pub(super) xattrs: bool,
     /// Whether the file was there before.
     pub(super) reopened: bool,
+    /// [`OpenFiles::ends_seen`] before it was asked to.
+    pub(super) ends: u64,
 }
 
 impl OpenFiles {
@@ -57,10 +60,10 @@ impl OpenFiles {
         let name = crate::name(name)?;
         let time = self.names.clock.time();
         let mode = (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits();
-        let open = flags.bits() | if flags.write { OPEN_RANGE } else { 0 };
+        let (open, ends) = (flags.bits() | if flags.write { OPEN_RANGE } else { 0 }, self.ends_seen());
         let new = New { caller, parent, name: &name, mode, open, target: &[], time };
         if let Some(made) = self.names.ahead.create(&new) {
-            return Ok(self.made_ahead(caller, parent, &name, flags, made));
+            return Ok(self.made_ahead(caller, (parent, &name), flags, made, ends));
         }
         let create = |fid, cred| Create {
             parent,
@@ -94,6 +97,7 @@ impl OpenFiles {
             // A new file has no capabilities that a write would have to take away.
             xattrs: made.existed && made.xattrs,
             reopened: made.existed,
+            ends,
         };
         let handle = self.opened(caller, opened, flags);
         if let Some(token) = &made.range {
@@ -129,10 +133,10 @@ impl OpenFiles {
     fn made_ahead(
         &self,
         caller: &Caller,
-        parent: Fid,
-        name: &Name,
+        (parent, name): (Fid, &Name),
         flags: OpenFlags,
         made: Made,
+        ends: u64,
     ) -> (Answer, Handle) {
         let opened = Told {
             attr: made.attr.clone(),
@@ -141,6 +145,7 @@ impl OpenFiles {
             transno: Transno(0),
             xattrs: false,
             reopened: false,
+            ends,
         };
         let handle = self.opened(caller, opened, flags);
         (self.names.meta.told(made.attr, Some((parent, name))), handle)
@@ -220,7 +225,7 @@ impl OpenFiles {
         flags: OpenFlags,
         hint: Option<LayoutHint>,
     ) -> Result<(Answer, Handle)> {
-        let time = self.names.clock.time();
+        let (time, ends) = (self.names.clock.time(), self.ends_seen());
         let create = |fid, cred| CreateUnnamed {
             parent: dir,
             fid,
@@ -241,6 +246,7 @@ impl OpenFiles {
             transno,
             xattrs: false,
             reopened: false,
+            ends,
         };
         // Nobody else can ever have written to it.
         Ok((Answer::once(Attr { size: 0, blocks: 0, ..attr }), self.opened(caller, told, flags)))
@@ -248,6 +254,7 @@ impl OpenFiles {
 
     /// Opens a regular file.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
+        let ends = self.ends_seen();
         if let Some((entry, mdt_handle)) = self.names.meta.open_again(caller, fid, flags) {
             let told = Told {
                 attr: entry.attr.clone(),
@@ -256,6 +263,7 @@ impl OpenFiles {
                 transno: Transno(0),
                 xattrs: entry.xattrs,
                 reopened: true,
+                ends,
             };
             let handle = self.opened(caller, told, flags);
             self.prepare_pages(handle, flags).await?;
@@ -288,6 +296,7 @@ impl OpenFiles {
             transno,
             xattrs: open.xattrs,
             reopened: true,
+            ends,
         };
         let handle = self.opened(caller, told, flags);
         if let (Some(head), Some(token)) = (head, &open.range) {
@@ -410,7 +419,7 @@ impl OpenFiles {
         }
         let failures = file.as_ref().map(|file| file.failures());
         let failure_seen = AtomicU64::new(failures.unwrap_or_else(|| self.names.ahead.losses.told()));
-        self.handles.put(OpenFile {
+        let handle = self.handles.put(OpenFile {
             fid,
             mdt_handle: AtomicU64::new(told.handle),
             losses: AtomicU64::new(0),
@@ -426,7 +435,14 @@ impl OpenFiles {
             read: AtomicBool::new(false),
             wrote: AtomicBool::new(false),
             failure_seen,
-        })
+        });
+        // Or it was not among what was lost, as it was not there yet.
+        if self.ends_seen() != told.ends
+            && let Ok(open) = self.handles.get(handle)
+        {
+            open.losses.fetch_add(1, Ordering::AcqRel);
+        }
+        handle
     }
 
     /// Changes attributes; through an open `handle`, its open mode permits a change of size.
@@ -471,7 +487,7 @@ impl OpenFiles {
             kill_privileges: caller.uid != 0,
             ..no_change(attr.fid, self.names.clock.time())
         };
-        self.names.sizes.truncate(caller, set, 0).await
+        self.names.sizes.truncate(caller, set, Resize::To(0)).await
     }
 }
 

@@ -42,31 +42,48 @@ impl OpenFiles {
             return Ok(None);
         }
         let stored = match open.flags.append {
-            true => self.names.data.append_at_once(file, &layout, data)?,
-            false => self.names.data.write_there_at_once(file, &layout, (offset, data))?,
+            true => self.names.data.append_at_once(file, &layout, data)? as u32,
+            false if self.names.data.write_there_at_once(file, &layout, (offset, data))? => len,
+            false => 0,
         };
-        if !stored {
+        if stored == 0 {
             return Ok(None);
         }
         open.wrote.store(true, Ordering::Relaxed);
-        Ok(Some(len))
+        Ok(Some(stored))
     }
 
     /// Takes a copy of `data`; returns when it is in the write-behind cache (or durable, for a `sync` handle). An
     /// append handle writes at the end whatever `offset` says.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<u32> {
         let open = self.handles.get(handle)?;
+        let appends = open.flags.append;
+        self.write_or_append(&open, (offset, appends), data).await
+    }
+
+    /// The same at the end of the file, through any handle.
+    pub async fn append(&self, handle: Handle, data: &[u8]) -> Result<u32> {
+        let open = self.handles.get(handle)?;
+        self.write_or_append(&open, (0, true), data).await
+    }
+
+    async fn write_or_append(
+        &self,
+        open: &OpenFile,
+        (offset, appends): (u64, bool),
+        data: &[u8],
+    ) -> Result<u32> {
         let file = open.writable()?;
         u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         file.take_full(&open.failure_seen)?;
         if data.is_empty() {
             return Ok(0);
         }
-        self.open_to_write(&open).await?;
+        self.open_to_write(open).await?;
         let time = self.names.clock.time();
         // What is rare is boxed, so that a write's future has no room for it.
         if open.drops_privileges() {
-            Box::pin(self.drop_own_privileges(&open, time)).await?;
+            Box::pin(self.drop_own_privileges(open, time)).await?;
         }
         let _taking = match open.is_limited() {
             true => {
@@ -81,13 +98,13 @@ impl OpenFiles {
         let mut stored = 0;
         while stored < data.len() as u64 {
             let (at, rest) = (offset + stored, &data[stored as usize..]);
-            let layout = match open.flags.append {
+            let layout = match appends {
                 true => file.layout()?,
                 false => self.names.layouts.placed(file, (at, rest.len() as u64)).await?,
             };
             self.names.data.lacks_room(file, &layout, rest.len() as u64);
-            let done = match open.flags.append {
-                true => Box::pin(self.append(file, &layout, rest, call)).await,
+            let done = match appends {
+                true => Box::pin(self.append_to(file, &layout, rest, call)).await,
                 false => self.names.data.write_at(file, &layout, (at, rest), call).await,
             };
             match done {
@@ -97,7 +114,7 @@ impl OpenFiles {
                 Err(_) => break,
             }
             // What follows at the end may not be the end any more.
-            if open.flags.append && stored > 0 {
+            if appends && stored > 0 {
                 break;
             }
         }
@@ -123,7 +140,7 @@ impl OpenFiles {
     }
 
     /// Bytes written at the end of a file that has `layout`. Stale if it has more objects now.
-    async fn append(&self, file: &FileRef, layout: &Arc<Layout>, data: &[u8], call: Call) -> Result<u64> {
+    async fn append_to(&self, file: &FileRef, layout: &Arc<Layout>, data: &[u8], call: Call) -> Result<u64> {
         let _alone = file.alone().await?;
         loop {
             let pins = self.names.data.pin_whole(file, layout).await?;

@@ -7,7 +7,7 @@ use proto::layout::LayoutHint;
 use proto::{Code, Fid, Layout, Timestamp};
 use rt::BoxFuture;
 
-use crate::data::{Call, FileRef};
+use crate::data::{Call, FileRef, Resize};
 use crate::lock::{Eras, Pages as Locking, Pins, whole};
 use crate::{Caller, Client, Error, Handle, Result, Shared};
 
@@ -130,7 +130,9 @@ impl Restoring {
     async fn finish_data(&self) -> Result<()> {
         let (data, target) = (&self.shared.names.data, &self.target);
         data.back.flush_file(target).await;
-        data.objects.set_object_sizes(target, &self.layout, self.size, (self.time, &self.eras)).await?;
+        data.objects
+            .set_object_sizes(target, &self.layout, Resize::To(self.size), (self.time, &self.eras))
+            .await?;
         if !data.locks.table.still_counts(&self.pins) {
             return Err(Error::Refused(Code::TryAgain));
         }

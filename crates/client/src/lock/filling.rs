@@ -188,6 +188,10 @@ impl RangeLocks {
                 waits.get_or_insert_with(waiting);
                 self.until_may_use(needs).await?;
             }
+            if self.is_lost(needs) {
+                waits.get_or_insert_with(waiting);
+                self.until_dropped(needs).await;
+            }
             let mut pins = self.table.no_pins();
             for need in needs {
                 let (pin, want) = self.register(fid, layout, need, write, Pages::Fill);
@@ -203,7 +207,8 @@ impl RangeLocks {
                     _ => return Err(Error::Refused(Code::Malformed)),
                 }
             }
-            if self.may_use(needs) || self.lease.is_closed() {
+            // What the kernel writes back while something is lost is of before.
+            if (self.may_use(needs) || self.lease.is_closed()) && !self.is_lost(needs) {
                 self.kernel_gets(needs);
                 return Ok(pins);
             }

@@ -305,14 +305,17 @@ impl Held {
         if user.state == Progress::Pinned {
             self.note_used(user.want.start, user.want.end);
         }
-        self.by_kernel += u64::from(user.want.is_kernel());
+        // What is given back elsewhere does not begin again for it.
+        let range = (user.want.start, user.want.end);
+        let leaves = |leaving: &Leaving| overlap(range, (leaving.start, leaving.end));
+        self.by_kernel += u64::from(user.want.is_kernel() && self.leaving.iter().any(leaves));
         self.unused = 0;
         if user.want.write {
             self.unwritten = 0;
         }
     }
 
-    /// How often the kernel filled its cache or wrote back so far.
+    /// How often the kernel filled its cache or wrote back in a range that was leaving, so far.
     pub(super) fn by_kernel(&self) -> u64 {
         self.by_kernel
     }

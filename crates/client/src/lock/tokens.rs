@@ -450,7 +450,22 @@ impl RangeLocks {
     pub(crate) async fn drop_lost_pages(self: &Arc<Self>, object: &Arc<ObjectLocks>) {
         self.forget_all_pages(object).await;
         object.lost.fetch_sub(1, Ordering::AcqRel);
+        object.changed.notify_waiters();
         self.table.forget_if_empty(object);
+    }
+
+    /// Waits until the kernel has dropped the pages of lost objects.
+    pub(super) async fn until_dropped(&self, needs: &[Need]) {
+        for need in needs {
+            let Some(object) = self.table.find(need.place.object) else { continue };
+            loop {
+                let changed = object.changed.notified();
+                if object.lost.load(Ordering::Acquire) == 0 {
+                    break;
+                }
+                changed.await;
+            }
+        }
     }
 
     /// Whether pages of these ranges, which the kernel writes back, were changed under locks that are lost: others may have

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proto::wire::messages::{Entry, GetXattr, ListXattr, RemoveXattr, SetAttr, SetXattr, TimeChange};
 use proto::{Attr, Code, Fid, Timestamp};
 
-use crate::data::FileRef;
+use crate::data::{FileRef, Resize};
 use crate::names::{Names, no_change};
 use crate::{AttrChange, Caller, Error, Result, TimeSet, Told};
 
@@ -41,7 +41,7 @@ impl Names {
             ..no_change(fid, time)
         };
         if let Some(size) = change.size {
-            return Ok(Told::once(Box::pin(self.sizes.truncate(caller, set, size)).await?));
+            return Ok(Told::once(Box::pin(self.sizes.truncate(caller, set, Resize::To(size))).await?));
         }
         let file = self.data.files.find(fid);
         if let Some(entry) = self.ahead.set_attr(caller, &set) {

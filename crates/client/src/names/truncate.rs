@@ -7,7 +7,7 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::{Entry, SetAttr};
 use proto::{Attr, Code};
 
-use crate::data::{FileState, merge};
+use crate::data::{FileState, Resize, merge};
 use crate::names::{Relaying, Sizes, is_released};
 use crate::{Caller, Error, Result};
 
@@ -28,15 +28,16 @@ impl Drop for Cut<'_> {
 }
 
 impl Sizes {
-    /// Sets the size of a file: the MDT permits it and forgets the size, durably; the objects are cut, and the MDT learns
+    /// Changes the size of a file: the MDT permits it and forgets the size, durably; the objects are cut, and the MDT learns
     /// the size when that is durable.
     pub(crate) fn truncate<'a>(
         self: &'a Arc<Self>,
         caller: &'a Caller,
         set: SetAttr,
-        size: u64,
+        resize: Resize,
     ) -> BoxFuture<'a, Result<Attr>> {
         Box::pin(async move {
+            let size = resize.size();
             if size > FILE_BYTES_MAX {
                 return Err(Error::Refused(Code::TooLarge));
             }
@@ -72,7 +73,7 @@ impl Sizes {
                 let mut relaying = Relaying::default();
                 let sum = loop {
                     let layout = self.data.back.placed(&file).await?;
-                    match self.data.cut(&file, &layout, size, time).await {
+                    match self.data.cut(&file, &layout, resize, time).await {
                         Ok(sum) => break sum,
                         Err(error) if self.layouts.relaid(&file, &layout, error, &mut relaying).await? => {}
                         Err(error) => return Err(error),

@@ -124,8 +124,8 @@ impl Posix {
         let open = self.opens.get(request.handle).filter(|open| open.write && open.fid == request.fid);
         // Write-back of a mapping goes where the page is, and F_SETFL can take O_APPEND from an open file: neither
         // may use a handle that writes at the end.
-        let positional = request.cached || request.flags & libc::O_APPEND == 0;
-        let Some(open) = open.filter(|open| !(positional && open.append)) else {
+        let appends = !request.cached && request.flags & libc::O_APPEND != 0;
+        let Some(open) = open.filter(|open| appends || !open.append) else {
             return self.write_by_spare(request, data).await;
         };
         if request.kill_privileges {
@@ -134,7 +134,11 @@ impl Posix {
         if request.cached {
             return Ok(self.client.files().write_pages(request.handle, request.offset, data).await?);
         }
-        let written = self.client.files().write(request.handle, request.offset, data).await?;
+        // Where a file ends that others write to, this mount's kernel does not know.
+        let written = match appends {
+            true => self.client.files().append(request.handle, data).await?,
+            false => self.client.files().write(request.handle, request.offset, data).await?,
+        };
         if request.flags & libc::O_DSYNC != 0 && !open.sync {
             self.client.files().fsync(request.handle).await?;
         }
@@ -162,10 +166,14 @@ impl Posix {
     }
 
     async fn write_through(&self, handle: Handle, request: &WriteRequest, data: &[u8]) -> Result<u32> {
-        Ok(match request.cached {
-            true => self.client.files().write_pages(handle, request.offset, data).await?,
-            false => self.client.files().write(handle, request.offset, data).await?,
-        })
+        if request.cached {
+            return Ok(self.client.files().write_pages(handle, request.offset, data).await?);
+        }
+        let written = self.client.files().write(handle, request.offset, data).await?;
+        if request.flags & libc::O_DSYNC != 0 {
+            self.client.files().fsync(handle).await?;
+        }
+        Ok(written)
     }
 
     /// Takes set-user-id and set-group-id bits away that were given to an open file, as a change of its data by `caller` does.

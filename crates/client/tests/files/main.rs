@@ -7,6 +7,7 @@ mod ahead;
 mod appends;
 mod behind;
 mod bounds;
+mod crossing;
 mod durable;
 mod fake;
 mod jobs;

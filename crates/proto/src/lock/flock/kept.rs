@@ -155,12 +155,12 @@ impl Kept {
         }
     }
 
-    /// Every lock is lost.
-    pub fn clear(&mut self) {
-        for marks in self.places.values_mut() {
-            marks.marks.clear();
-        }
-        self.places.retain(|_, marks| !marks.asked.is_empty());
+    /// The locks of these places are lost. Gives them.
+    pub fn clear(&mut self, is_lost: impl Fn(&Place) -> bool) -> Vec<KeptLock> {
+        let lost = self.locks().into_iter().filter(|lock| is_lost(&lock.place)).collect();
+        self.places.iter_mut().filter(|(place, _)| is_lost(place)).for_each(|(_, marks)| marks.marks.clear());
+        self.places.retain(|_, marks| !marks.asked.is_empty() || !marks.marks.is_empty());
+        lost
     }
 }
 
