@@ -266,7 +266,7 @@ impl BitLocks {
         self.alone.is_of(session, dir)
     }
 
-    /// The session has had a directory to itself since before a restart; false if another one says so too.
+    /// The session has had a directory to itself since before a restart, or since it foretold it; false if another one says so too.
     pub fn restate_alone(&self, session: SessionId, dir: Fid) -> bool {
         self.alone.grant(session, dir, self.numbers.draw())
     }

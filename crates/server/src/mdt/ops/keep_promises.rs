@@ -201,10 +201,15 @@ fn committed(mdt: &Mdt, ctx: &Ctx, planned: Planned<'_>, kept: &mut Kept) {
     kept.attr = Some(inode.attr());
 }
 
-/// The client has told already what it makes in the new directory: it has it to itself even if somebody has a limit by now.
+/// The client has told already what it makes in the new directory: it has it to itself even if somebody has a limit by now, and even if
+/// nothing else of it may be kept because too much is.
 fn grant_alone(mdt: &Mdt, ctx: &Ctx, dir: Fid, lock: &mut Granted) {
-    let bits = &mdt.grants.bits;
-    if lock.bits != 0 && bits.grant_alone(ctx.session().handle(), dir, lock.number) {
+    let (bits, session) = (&mdt.grants.bits, ctx.session().handle());
+    let is_granted = match lock.bits {
+        0 => bits.restate_alone(session, dir),
+        _ => bits.grant_alone(session, dir, lock.number),
+    };
+    if is_granted {
         lock.bits |= LOCK_ALONE;
     }
 }
