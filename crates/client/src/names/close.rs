@@ -164,9 +164,11 @@ impl Sizes {
         });
     }
 
-    /// Tells the MDT the size of a file that was cut while nobody here has it open for writing.
+    /// Tells the MDT the size of a file that was cut while nobody here has it open for writing. If closes of files whose OST does not answer
+    /// have used up all room, the MDT goes on asking the objects: whoever cuts a file elsewhere does not wait for that OST.
     pub(crate) async fn tell_size(self: &Arc<Self>, file: FileRef) {
-        if let Some(permit) = self.closer.permit().await {
+        let permit = pin!(self.closer.permit());
+        if let Some(Some(permit)) = self.rt.timeout(COMMIT_WAIT, permit).await {
             self.close_later(Pending { file, close: None, job: job::current(), _permit: permit });
         }
     }

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use client::{Client, Copies, Forget, Handle};
+use client::{Client, Copies, Error, Forget, Handle};
 use parking_lot::Mutex;
+use proto::Code;
 use rt::BoxFuture;
 
 use crate::world::{World, create, join};
@@ -105,5 +106,51 @@ fn no_page_is_filled_while_a_write_passes_it() {
         assert_eq!(client.files().write(handle, 1000, &[3]).await, Ok(1));
         let told = filled.lock().take().expect("it was told to forget");
         assert_eq!(told.await.expect("the page is filled")[1000], 3);
+    });
+}
+
+/// A kernel with a page that was changed through a mapping before this client was evicted, which takes its time to forget it.
+struct Slow {
+    client: Weak<Client>,
+    handle: Handle,
+    /// How the page came back that was written back meanwhile.
+    written: Arc<Mutex<Option<client::Result<u32>>>>,
+    rt: rt::Rt,
+}
+
+impl Copies for Slow {
+    fn forget(&self, _: Vec<Forget>) -> BoxFuture<'static, ()> {
+        let (client, handle, rt, written) =
+            (self.client.upgrade(), self.handle, self.rt.clone(), self.written.clone());
+        Box::pin(async move {
+            rt.sleep(Duration::from_millis(5)).await;
+            let Some(client) = client.filter(|_| written.lock().is_none()) else { return };
+            let outcome = client.files().write_pages(handle, 0, &[9; PAGE_BYTES]).await;
+            *written.lock() = Some(outcome);
+        })
+    }
+}
+
+/// Others may have written where the page is: a lock that is granted anew says nothing of it.
+#[test]
+fn a_page_of_before_an_eviction_is_not_written_under_a_new_lock() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        client.files().write(handle, 0, &[1; 2 * PAGE_BYTES]).await.expect("there is room");
+        client.files().fsync(handle).await.expect("the OST is there");
+        drop(client.files().read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
+        let (rt, written) = (world.hub.rt().clone(), Arc::new(Mutex::default()));
+        let slow = Slow { client: Arc::downgrade(&client), handle, written: written.clone(), rt };
+        client.set_copies(Arc::new(slow));
+        world.osts[0].evict();
+        // Whatever asks the OST hears of it.
+        let (_, other) = create(&client, b"g").await;
+        client.files().write(other, 0, b"x").await.expect("there is room");
+        let _ = client.files().fsync(other).await;
+        let next = client.files().read_pages(handle, PAGE_BYTES as u64, PAGE_BYTES as u32).await;
+        assert_eq!(join(&next.expect("it is there").slices), [1; PAGE_BYTES]);
+        assert_eq!(*written.lock(), Some(Err(Error::Refused(Code::Evicted))));
     });
 }
