@@ -82,9 +82,9 @@ def module(path):
     return head[:-3] if head.endswith(".rs") else head
 
 
-def both_ways(files):
-    """Pairs of modules of which each calls methods that the other one alone defines, with how often. Names that are common
-    elsewhere do not count."""
+def both_ways(files, elsewhere):
+    """Pairs of modules of which each calls methods that the other one alone defines, with how often. Names that are common, or that
+    another crate defines too, do not count: a call of one says nothing of whose it is."""
     defined = collections.defaultdict(set)
     for path, text in files.items():
         for name in re.findall(r"\bfn (\w+)", text):
@@ -93,7 +93,7 @@ def both_ways(files):
     for path, text in files.items():
         for name in re.findall(r"(?:\.|::)(\w+)\(", text):
             owners = defined.get(name, set())
-            if name not in COMMON and len(owners) == 1 and module(path) not in owners:
+            if name not in COMMON and name not in elsewhere and len(owners) == 1 and module(path) not in owners:
                 calls[module(path), next(iter(owners))] += 1
     pairs = [(a, b, calls[a, b], calls[b, a]) for a, b in calls if a < b and calls[b, a]]
     return sorted(pairs, key=lambda pair: -min(pair[2:]))
@@ -124,9 +124,11 @@ def main():
         found = largest(files)
         if found:
             print(f"  {crate:8} {found[4]:16} {found[0]:4} {found[1]:4} {found[2]:4} {found[3]:4}")
+    defined = {crate: set(re.findall(r"\bfn (\w+)", "\n".join(files.values()))) for crate, files in kept}
     print("modules that call each other both ways: calls there, calls back")
     for crate, files in kept:
-        pairs = both_ways(files)
+        elsewhere = {name for other, texts in defined.items() if other != crate for name in texts}
+        pairs = both_ways(files, elsewhere)
         shown = ", ".join(f"{a} and {b} {there}/{back}" for a, b, there, back in pairs[:6])
         print(f"  {crate:8} {len(pairs):3}  {shown}")
     for crate, files in kept:

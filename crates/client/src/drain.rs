@@ -7,19 +7,10 @@ use proto::Fid;
 use proto::wire::messages::{DRAIN_FILES_MAX, DrainDone};
 use rt::BoxFuture;
 
-use crate::{Client, Result, Shared};
+use crate::{Result, Shared};
 
 /// How long the end of the lease may take: it is told to the MGS, who may be away.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(2);
-
-impl Client {
-    /// Writes what was not written, waits until all changes are durable, and gives back every lock that is not in use; says
-    /// what is left. Whatever is asked for later locks again.
-    pub async fn drain(&self) -> Result<DrainDone> {
-        self.movers.end_idle().await;
-        self.shared.drain().await
-    }
-}
 
 impl Shared {
     pub(crate) fn drain(self: &Arc<Self>) -> BoxFuture<'_, Result<DrainDone>> {

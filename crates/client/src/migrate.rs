@@ -37,19 +37,35 @@ pub(crate) struct Source {
     pins: Pins,
 }
 
-/// What a mover does with a file.
-pub(crate) enum Work {
-    /// Its data lies as the hint says.
-    Move(LayoutHint),
-    /// Its data goes: an archive has it.
-    Release,
+/// What a mover does with a file, all of whose objects are locked.
+pub(crate) trait Work: Sync {
+    fn carry_out<'a>(
+        &'a self,
+        shared: &'a Arc<Shared>,
+        caller: &'a Caller,
+        source: Source,
+    ) -> BoxFuture<'a, Result<()>>;
+}
+
+/// Its data lies as the hint says.
+struct Move(LayoutHint);
+
+impl Work for Move {
+    fn carry_out<'a>(
+        &'a self,
+        shared: &'a Arc<Shared>,
+        caller: &'a Caller,
+        source: Source,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(shared.move_locked(caller, source, &self.0))
+    }
 }
 
 impl Client {
     /// Moves the data of a regular file to where `hint` says. Only its owner may; others who use the file wait meanwhile.
     /// Fails with Busy if the file is being moved by somebody else again and again.
     pub async fn migrate(&self, caller: &Caller, fid: Fid, hint: LayoutHint) -> Result<()> {
-        self.by_mover(caller, fid, &Work::Move(hint)).await
+        self.by_mover(caller, fid, &Move(hint)).await
     }
 
     /// Has the mover do something with a file, and again if others come between.
@@ -57,7 +73,7 @@ impl Client {
         &'a self,
         caller: &'a Caller,
         fid: Fid,
-        work: &'a Work,
+        work: &'a dyn Work,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.shared.names.ahead.share(fid).await;
@@ -86,13 +102,10 @@ impl Client {
 }
 
 impl Shared {
-    async fn work_on(self: &Arc<Self>, caller: &Caller, fid: Fid, work: &Work) -> Result<()> {
+    async fn work_on(self: &Arc<Self>, caller: &Caller, fid: Fid, work: &dyn Work) -> Result<()> {
         let source = self.lock_source(caller, fid).await?;
         let layout = source.layout.clone();
-        let done = match work {
-            Work::Move(hint) => self.move_locked(caller, source, hint).await,
-            Work::Release => self.release_locked(caller, source).await,
-        };
+        let done = work.carry_out(self, caller, source).await;
         match done {
             Ok(()) => self.forget_objects(&layout),
             Err(_) => self.leave_objects(&layout),

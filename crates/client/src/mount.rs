@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use proto::wire::messages::{Config, Statfs};
+use proto::wire::messages::{Config, DrainDone, Statfs};
 use proto::{Code, Nid, TargetId, Transno};
 use rpc::Hub;
 use rt::sync::Semaphore;
@@ -103,6 +103,13 @@ impl Client {
         // Both are told at once.
         let (data, names) = (data.take(data_told), names.take(names_told));
         synced.and(data).and(names)
+    }
+
+    /// Writes what was not written, waits until all changes are durable, and gives back every lock that is not in use; says
+    /// what is left. Whatever is asked for later locks again.
+    pub async fn drain(&self) -> Result<DrainDone> {
+        self.movers.end_idle().await;
+        self.shared.drain().await
     }
 
     /// Flushes everything, closes every session.

@@ -7,8 +7,24 @@ use proto::layout::LayoutHint;
 use proto::wire::messages::{HsmState, ReleaseData, SizeUpdate};
 use proto::{Attr, Code, Fid};
 
+use rt::BoxFuture;
+
 use crate::migrate::{Source, Work};
 use crate::{Caller, Client, Error, Handle, Result, Shared};
+
+/// The data of a file goes: an archive has it.
+struct Release;
+
+impl Work for Release {
+    fn carry_out<'a>(
+        &'a self,
+        shared: &'a Arc<Shared>,
+        caller: &'a Caller,
+        source: Source,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(shared.release_locked(caller, source))
+    }
+}
 
 impl Client {
     /// Gives the data of a file up that an archive has. Only its owner may; others who use the file wait meanwhile.
@@ -28,7 +44,7 @@ impl Client {
         if flags & (flag::DIRTY | flag::LOST) != 0 {
             return Err(Error::Refused(Code::Busy));
         }
-        match self.by_mover(caller, fid, &Work::Release).await {
+        match self.by_mover(caller, fid, &Release).await {
             // Somebody else has done it meanwhile.
             Err(Error::Refused(Code::Released)) => Ok(()),
             released => released,
@@ -38,7 +54,7 @@ impl Client {
 
 impl Shared {
     /// The MDT says no if the archive may have other data: that may have come to be so before the locks came.
-    pub(crate) async fn release_locked(self: &Arc<Self>, caller: &Caller, source: Source) -> Result<()> {
+    async fn release_locked(self: &Arc<Self>, caller: &Caller, source: Source) -> Result<()> {
         let handle = self.create_heir(LayoutHint::default()).await?;
         let released = self.release_into(caller, &source, handle).await;
         self.files.release(handle).await;
