@@ -293,8 +293,12 @@ fn remove(path: &Path) -> Result<(), Failure> {
         return Err(Failure::new(where_to));
     }
     match fs::symlink_metadata(path) {
-        Ok(status) if image::is_same(&status, &file) => crate::cmd::stage::remove_if_there(path)
-            .map_err(|error| image::failed(path, "cannot be removed", &error)),
+        Ok(status) if image::is_same(&status, &file) => match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(image::failed(path, "cannot be removed", &error))
+            }
+            _ => Ok(()),
+        },
         // Another one removed it, and its name may be that of a new image.
         _ => Ok(()),
     }

@@ -34,6 +34,18 @@ pub struct Entry {
     pub path: PathBuf,
 }
 
+impl Entry {
+    /// Its name.
+    pub fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    /// The directory that it is in.
+    pub fn parent(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+}
+
 /// What a plan is for. Another source, target or list takes another plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Purpose {
