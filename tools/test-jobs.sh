@@ -171,6 +171,19 @@ DEEP
   [ "$(field up_to_date < "$work/answer")" = 1 ]
 }
 
+# A file that is changed right after its copy, in the same step of the clock as far as its size and time show.
+t_stage_same_time() {
+  local from=$plain/same to=$work/same time
+  mkdir -p "$from"
+  echo one > "$from/file"
+  "$WEFT" stage out "$from" "$to" > /dev/null
+  time=$(stat -c %y "$from/file")
+  echo two > "$from/file"; touch -d "$time" "$from/file"
+  "$WEFT" stage out "$from" "$to" --json > "$work/answer"
+  [ "$(field copied < "$work/answer")" = 1 ]
+  cmp "$from/file" "$to/file"
+}
+
 # Requests that the MDT has counted.
 requests() { lctl get_param -n 'mdt.*.md_stats' | awk '$3 == "samples" && $1 != "statfs" { sum += $2 } END { print sum + 0 }'; }
 # four_ranks FILES: prints how many requests four ranks cost that make so many files each.
@@ -602,7 +615,7 @@ PY2
 
 two_up >/dev/null || { echo "no cluster"; exit 1; }
 mkdir -p "$plain" "$images"
-for case in ${*:-stage_words stage_tree stage_killed stage_into_weft_killed stage_full stage_raced stage_deep rank_run rank_double rank_requests rank_discard rank_killed rank_client_killed rank_user rank_base rank_spread rank_mounts two_layers slurm_scripts}; do
+for case in ${*:-stage_words stage_tree stage_killed stage_into_weft_killed stage_full stage_raced stage_deep stage_same_time rank_run rank_double rank_requests rank_discard rank_killed rank_client_killed rank_user rank_base rank_spread rank_mounts two_layers slurm_scripts}; do
   check "$case" "t_$case"
 done
 for told in requests base; do [ ! -e "$work/$told" ] || sed "s/^/      | /" "$work/$told"; done

@@ -5,13 +5,14 @@ use std::fs::{File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crc_fast::{CrcAlgorithm, Digest};
 use rustix::fs::{
     Advice, AtFlags, Gid, SeekFrom, Timespec, Timestamps, Uid, chownat, fadvise, futimens, seek, utimensat,
 };
 
-use super::plan::{Record, Stamp};
+use super::plan::{Record, Stamp, is_settled};
 use super::tree::{Directory, leads_to};
 
 /// Bytes that are read at a time.
@@ -36,6 +37,13 @@ pub fn stamp(status: &Metadata) -> Stamp {
     Stamp { size: status.len(), mtime }
 }
 
+/// Now, as file systems count it: in nanoseconds since 1970.
+fn now() -> i128 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| i128::try_from(time.as_nanos()).unwrap_or(0))
+}
+
 /// Copies a file to `temporary` in `to`, which is durable afterwards. `bytes` grows as the copy does.
 pub fn copy_file(
     source: &File,
@@ -45,6 +53,7 @@ pub fn copy_file(
     bytes: &AtomicU64,
 ) -> io::Result<Record> {
     for _ in 0..TRIES_MAX {
+        let began = now();
         let status = source.metadata()?;
         if !status.is_file() {
             return Err(io::Error::other("it is no file any more; run the same command again"));
@@ -68,9 +77,24 @@ pub fn copy_file(
             }
         }
         let copy_mtime = stamp(&copy.metadata()?).mtime;
-        return Ok(Record { source: stamp(&status), copy_mtime, checksum });
+        let source = stamp(&status);
+        return Ok(Record { source, copy_mtime, checksum, is_settled: is_settled(source.mtime, began) });
     }
     Err(io::Error::other("it is being changed; stage it when nothing writes to it any more"))
+}
+
+/// Compares a file and its copy, which have the sizes and times that a record has, with the checksum in it. Gives the record as it is from
+/// now on; none if the file has to be copied again.
+pub fn compare(source: &File, copy: &File, record: &Record) -> io::Result<Option<Record>> {
+    let began = now();
+    // What cannot be read is not the same. A copy of it will say why.
+    let is_same = |file: &File| {
+        content_checksum(file, record.source.size).is_ok_and(|checksum| checksum == record.checksum)
+    };
+    let is_same = is_same(source) && is_same(copy);
+    let fits = record.fits(stamp(&source.metadata()?), stamp(&copy.metadata()?));
+    let is_settled = is_settled(record.source.mtime, began);
+    Ok((is_same && fits).then_some(Record { is_settled, ..*record }))
 }
 
 /// Makes a symbolic link `temporary` in `to`, as the one that is open.
@@ -226,6 +250,44 @@ mod tests {
         check(&[(0, b"a"), (4 << 20, b"b")], (8 << 20) + 5);
         check(&[], 3 << 20);
         check(&[(5 << 20, &[7; 70_000])], (5 << 20) + 70_000);
+    }
+
+    /// What is compared with its copy after `change`, and gives this.
+    fn check_compared(mtime: SystemTime, change: impl Fn(&Path), was_settled: bool, expected: Option<bool>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("from"), b"12345").expect("a file");
+        set_time(&dir.path().join("from"), mtime);
+        let record = copy_it(dir.path(), &AtomicU64::new(0));
+        assert_eq!(record.is_settled, was_settled);
+        change(dir.path());
+        for name in ["from", "to"] {
+            set_time(&dir.path().join(name), mtime);
+        }
+        let open = |name| File::open(dir.path().join(name)).expect("there");
+        let compared = compare(&open("from"), &open("to"), &record).expect("both are read");
+        assert_eq!(compared, expected.map(|is_settled| Record { is_settled, ..record }));
+    }
+
+    fn set_time(path: &Path, mtime: SystemTime) {
+        let file = File::options().write(true).open(path).expect("there");
+        file.set_modified(mtime).expect("its time");
+    }
+
+    #[test]
+    fn what_was_changed_just_now_is_compared_by_its_content() {
+        let write = |name: &'static str, content: &'static str| {
+            move |dir: &Path| fs::write(dir.join(name), content).expect("written")
+        };
+        let second = std::time::Duration::from_secs(1);
+        let now = SystemTime::now();
+        let (past, future) = (now - 100 * second, now + 100 * second);
+        check_compared(past, write("from", "12345"), true, Some(true));
+        check_compared(future, write("from", "12345"), false, Some(false));
+        for name in ["from", "to"] {
+            check_compared(future, write(name, "12346"), false, None);
+            check_compared(future, write(name, "1234"), false, None);
+            check_compared(future, write(name, "123456"), false, None);
+        }
     }
 
     #[test]

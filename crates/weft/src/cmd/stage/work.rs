@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -87,6 +87,14 @@ struct Ready<'e> {
     temporary: OsString,
     entry: &'e Entry,
     record: Option<Record>,
+}
+
+/// What is to be done yet for a thing.
+enum Prepared<'e> {
+    /// The target has it. With a record if that is another one from now on.
+    There(Option<Record>),
+    /// Its copy gets its name.
+    Copied(Ready<'e>),
 }
 
 impl Work<'_> {
@@ -177,6 +185,7 @@ impl Work<'_> {
     /// Copies what is in one directory.
     fn batch(&self, index: usize, batch: &[&Entry], at: &Places<'_>, shared: &Shared) {
         let mut ready = Vec::new();
+        let mut lines = String::new();
         for (place, entry) in batch.iter().enumerate() {
             if shared.is_full.load(Ordering::Relaxed) {
                 shared.counts.failed.fetch_add(1, Ordering::Relaxed);
@@ -185,8 +194,9 @@ impl Work<'_> {
             // The number is one of all batches: several of them may be of one directory.
             let temporary = self.temporary(entry, index * BATCH_FILES + place);
             match self.prepare(entry, &temporary, at, shared) {
-                Ok(Some(copy)) => ready.push(copy),
-                Ok(None) => {
+                Ok(Prepared::Copied(copy)) => ready.push(copy),
+                Ok(Prepared::There(record)) => {
+                    lines.extend(record.map(|record| plan::write_record(&entry.path, &record)));
                     shared.counts.up_to_date.fetch_add(1, Ordering::Relaxed);
                     shared.counts.bytes_there.fetch_add(entry.size, Ordering::Relaxed);
                 }
@@ -197,17 +207,17 @@ impl Work<'_> {
                 }
             }
         }
-        self.name(ready, at.target, shared);
+        self.name(ready, lines, at.target, shared);
     }
 
-    /// The copy of one thing under its temporary name; none if the target has it.
+    /// The copy of one thing under its temporary name, if the target does not have it.
     fn prepare<'e>(
         &self,
         entry: &'e Entry,
         temporary: &OsStr,
         at: &Places<'_>,
         shared: &Shared,
-    ) -> io::Result<Option<Ready<'e>>> {
+    ) -> io::Result<Prepared<'e>> {
         let there = match at.target.look(entry.name()) {
             Ok(there) => Some(there),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -222,20 +232,21 @@ impl Work<'_> {
         let record = match entry.kind {
             Kind::Link => {
                 if self.has_link(&from, there.as_ref())? {
-                    return Ok(None);
+                    return Ok(Prepared::There(None));
                 }
                 copy::copy_link(&from, at.target, temporary, self.how)?;
                 None
             }
             Kind::File | Kind::Directory => {
-                if self.has_file(entry, &from, there.as_ref(), at)? {
-                    return Ok(None);
+                if let Some(record) = self.has_file(entry, &from, there.as_ref(), at)? {
+                    let old = self.records.get(&entry.path);
+                    return Ok(Prepared::There(Some(record).filter(|record| old != Some(record))));
                 }
                 let source = at.source.read(entry.name())?;
                 Some(copy::copy_file(&source, at.target, temporary, self.how, &shared.counts.bytes)?)
             }
         };
-        Ok(Some(Ready { temporary: temporary.to_owned(), entry, record }))
+        Ok(Prepared::Copied(Ready { temporary: temporary.to_owned(), entry, record }))
     }
 
     /// Whether the target has a link that leads where `from` does; it has the attributes then, too.
@@ -255,40 +266,47 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Whether the target has a file as it was copied; it has the attributes then, too.
+    /// The record of a file whose copy in the target is what it is; that has the attributes then, too.
     fn has_file(
         &self,
         entry: &Entry,
         from: &File,
         there: Option<&File>,
         at: &Places<'_>,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Option<Record>> {
         let status = from.metadata()?;
         if !status.is_file() {
             return Err(io::Error::other("it is no file any more; run the same command again"));
         }
-        let fits = |there: &Metadata| {
-            let record = self.records.get(&entry.path);
-            there.is_file() && plan::is_up_to_date(stamp(&status), Some(stamp(there)), record)
-        };
-        let there = there.map(File::metadata).transpose()?.filter(|there| fits(there));
-        let Some(there) = there else { return Ok(false) };
-        if copy::has_attributes(&there, &status, self.how) {
-            return Ok(true);
+        let (Some(there), Some(record)) = (there, self.records.get(&entry.path)) else { return Ok(None) };
+        let there = there.metadata()?;
+        if !there.is_file() || !record.fits(stamp(&status), stamp(&there)) {
+            return Ok(None);
+        }
+        let has_attributes = copy::has_attributes(&there, &status, self.how);
+        if record.is_settled && has_attributes {
+            return Ok(Some(*record));
         }
         // One that may not be read is made again.
-        let Ok(copy) = at.target.read(entry.name()) else { return Ok(false) };
+        let Ok(copy) = at.target.read(entry.name()) else { return Ok(None) };
         let there = copy.metadata()?;
         // Others may have put something else in its place, or have given a file from elsewhere this name, too: that is replaced, and not changed.
-        if !fits(&there) || there.nlink() != 1 {
-            return Ok(false);
+        if !there.is_file() || !record.fits(stamp(&status), stamp(&there)) || there.nlink() != 1 {
+            return Ok(None);
         }
         // Nothing runs as the owner of one file with the content of another one: both come from one copy.
-        if status.mode() & SET_ID != 0 {
-            return Ok(false);
+        if !has_attributes && status.mode() & SET_ID != 0 {
+            return Ok(None);
         }
-        copy::keep_attributes(&copy, &status, self.how)?;
-        Ok(true)
+        let record = if record.is_settled {
+            Some(*record)
+        } else {
+            copy::compare(&at.source.read(entry.name())?, &copy, record)?
+        };
+        if record.is_some() && !has_attributes {
+            copy::keep_attributes(&copy, &status, self.how)?;
+        }
+        Ok(record)
     }
 
     fn temporary(&self, entry: &Entry, number: usize) -> OsString {
@@ -296,10 +314,9 @@ impl Work<'_> {
         format!("{}{number}-{name:08x}", self.mark).into()
     }
 
-    /// Gives copies of one directory their names, and then notes them.
-    fn name(&self, ready: Vec<Ready<'_>>, directory: &Directory, shared: &Shared) {
+    /// Gives copies of one directory their names, and then notes them behind other `lines`.
+    fn name(&self, ready: Vec<Ready<'_>>, mut lines: String, directory: &Directory, shared: &Shared) {
         let mut named = Vec::new();
-        let mut lines = String::new();
         for Ready { temporary, entry, record } in ready {
             match directory.rename(&temporary, entry.name()) {
                 Ok(()) => {
@@ -312,10 +329,12 @@ impl Work<'_> {
                 }
             }
         }
-        if named.is_empty() {
+        if named.is_empty() && lines.is_empty() {
             return;
         }
-        let kept = directory.sync().and_then(|()| self.state.add(&lines));
+        // What is not noted of a file that was there is compared again.
+        let synced = if named.is_empty() { Ok(()) } else { directory.sync() };
+        let kept = synced.and_then(|()| self.state.add(&lines));
         for entry in named {
             match &kept {
                 Ok(()) => {
