@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a job brings with it, with real processes: weft stage (attributes, lists, kills at random points, a full target) and weft rankfs
+# What a job brings with it, with real processes: weft stage (attributes, lists, kills at random points, a full target, links in place of directories, depth) and weft rankfs
 # (requests to the MDT, double mounts, kills of ranks and of the mount below, e2fsck, signals, export, discard).
 # Usage: tools/test-jobs.sh [CASE...]; needs root, bin/weft, e2fsprogs, loop devices. LONG=1 kills more often.
 
@@ -112,6 +112,76 @@ t_stage_full() {
   "$WEFT" stage out "$plain/much" "$work/small/out"
   diff -r "$plain/much" "$work/small/out" --exclude=.weft-stage
   umount "$work/small"
+}
+
+# Root copies between trees in which others put links to elsewhere in place of directories: nothing there is read or changed.
+t_stage_raced() {
+  local from=$plain/raced to=$work/raced outside=$work/outside run swaps=()
+  mkdir -p "$from/d/e" "$to" "$outside/e"
+  for n in $(seq 40); do echo ours > "$from/d/$n"; echo ours > "$from/d/e/$n"; echo theirs > "$outside/$n"; echo theirs > "$outside/e/$n"; done
+  chmod 700 "$outside" "$outside/e"
+  find "$outside" -printf '%p %m %U %T@ %s\n' | sort > "$work/outside-was"
+  "$WEFT" stage out "$from" "$to" > /dev/null
+  for tree in "$from" "$to"; do
+    ln -s "$outside" "$tree/link"
+    python3 -c '
+import ctypes, os, sys
+os.chdir(sys.argv[1])
+exchange = ctypes.CDLL(None).renameat2
+while True:
+    exchange(-100, b"d", -100, b"link", 2)' "$tree" &
+    swaps+=($!)
+  done
+  for run in $(seq 40); do
+    rm -rf "$to/.weft-stage/records"
+    "$WEFT" stage out "$from" "$to" --streams 2 > "$work/raced-said" 2>&1 || true
+  done
+  kill "${swaps[@]}"; wait "${swaps[@]}" || true
+  find "$outside" -printf '%p %m %U %T@ %s\n' | sort | diff "$work/outside-was" -
+  # What the trees have of it, they have by the link only.
+  [ -z "$(grep -rl theirs "$to")" ]
+}
+
+# Deeper than a path can be long, or files can be open.
+t_stage_deep() {
+  python3 - "$plain/deep" <<'DEEP'
+import os, sys
+os.mkdir(sys.argv[1])
+at = os.open(sys.argv[1], os.O_RDONLY)
+for depth in range(1200):
+    os.mkdir("deep-below", 0o750, dir_fd=at)
+    at, above = os.open("deep-below", os.O_RDONLY, dir_fd=at), at
+    os.close(above)
+with open(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at), "w") as file:
+    file.write("deepest")
+DEEP
+  (ulimit -n 64; ulimit -s 512; "$WEFT" stage out "$plain/deep" "$work/deep" --json) > "$work/answer"
+  [ "$(field copied < "$work/answer")" = 1 ]
+  python3 - "$work/deep" <<'DEEP'
+import os, sys
+at = os.open(sys.argv[1], os.O_RDONLY)
+for depth in range(1200):
+    at, above = os.open("deep-below", os.O_RDONLY, dir_fd=at), at
+    os.close(above)
+    assert os.fstat(at).st_mode & 0o7777 == 0o750
+with open(os.open("file", os.O_RDONLY, dir_fd=at)) as file:
+    assert file.read() == "deepest"
+DEEP
+  (ulimit -n 64; ulimit -s 512; "$WEFT" stage out "$plain/deep" "$work/deep" --json) > "$work/answer"
+  [ "$(field up_to_date < "$work/answer")" = 1 ]
+}
+
+# A file that is changed right after its copy, in the same step of the clock as far as its size and time show.
+t_stage_same_time() {
+  local from=$plain/same to=$work/same time
+  mkdir -p "$from"
+  echo one > "$from/file"
+  "$WEFT" stage out "$from" "$to" > /dev/null
+  time=$(stat -c %y "$from/file")
+  echo two > "$from/file"; touch -d "$time" "$from/file"
+  "$WEFT" stage out "$from" "$to" --json > "$work/answer"
+  [ "$(field copied < "$work/answer")" = 1 ]
+  cmp "$from/file" "$to/file"
 }
 
 # Requests that the MDT has counted.
@@ -256,7 +326,10 @@ t_rank_run() {
   python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.weft.rankfs", b"""{"version":1,"job":null,"rank":null,"node":"x","boot":"y","owner":null,"kept":true,"is_partial":true}""")' "$images/half.rankfs"
   must_fail 1 rankfs mount "$images/half.rankfs" "$work/m"
   grep -q 'was not imported to its end; remove it and import it again' "$work/err"
-  rankfs gc "$images" | grep -q 'half.rankfs: removed'
+  # It was made on another machine, whose locks are not seen on every file system.
+  rankfs gc "$images" | grep -q 'half.rankfs: stays, it was made on another machine'
+  must_fail 2 rankfs gc "$images" --here --other-machines
+  rankfs gc "$images" --other-machines | grep -q 'half.rankfs: removed'
   must_fail 1 rankfs import "$plain/no.img" "$images/j.rankfs"
   must_fail 1 rankfs import "$WEFT" "$images/j.rankfs"
   rankfs gc "$images" --ended 5
@@ -545,7 +618,7 @@ PY2
 
 two_up >/dev/null || { echo "no cluster"; exit 1; }
 mkdir -p "$plain" "$images"
-for case in ${*:-stage_words stage_tree stage_killed stage_into_weft_killed stage_full rank_run rank_double rank_requests rank_discard rank_killed rank_client_killed rank_user rank_base rank_spread rank_mounts two_layers slurm_scripts}; do
+for case in ${*:-stage_words stage_tree stage_killed stage_into_weft_killed stage_full stage_raced stage_deep stage_same_time rank_run rank_double rank_requests rank_discard rank_killed rank_client_killed rank_user rank_base rank_spread rank_mounts two_layers slurm_scripts}; do
   check "$case" "t_$case"
 done
 for told in requests base; do [ ! -e "$work/$told" ] || sed "s/^/      | /" "$work/$told"; done

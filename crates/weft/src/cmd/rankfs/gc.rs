@@ -1,7 +1,7 @@
 //! `weft rankfs gc`: removes the images, mounts and loop devices that belong to no living job.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -35,8 +35,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     living: Option<PathBuf>,
     /// Only images that were made on this machine, for an epilog that runs on each machine of a job
-    #[arg(long)]
+    #[arg(long, conflicts_with = "other_machines")]
     here: bool,
+    /// Also images of other machines that nobody is seen to use. Give it only if nothing on those machines uses them any more: not every
+    /// file system shows a lock of another machine
+    #[arg(long)]
+    other_machines: bool,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -71,7 +75,18 @@ pub struct Facts {
     pub is_locked: bool,
     /// Nothing was written to it.
     pub is_empty: bool,
+    /// The user says that other machines use nothing that is not seen to be in use.
+    pub others_are_over: bool,
 }
+
+impl Facts {
+    /// A free lock proves nothing: it may count on one machine only, and the image is another one's.
+    fn is_out_of_sight(&self) -> bool {
+        !self.is_of_this_node && !self.others_are_over
+    }
+}
+
+const OUT_OF_SIGHT: &str = "it was made on another machine, which may use it without a lock that is seen here; run gc there, or give --other-machines if nothing there uses it";
 
 /// What is to be done with an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +109,11 @@ pub fn decide(record: Option<&Record>, facts: Facts) -> Decision {
         };
     };
     if record.is_partial {
-        return if facts.is_locked { Keep("it is being imported") } else { Remove };
+        return match facts {
+            Facts { is_locked: true, .. } => Keep("it is being imported"),
+            facts if facts.is_out_of_sight() => Keep(OUT_OF_SIGHT),
+            Facts { .. } => Remove,
+        };
     }
     if record.kept {
         return Keep("it is to be kept");
@@ -113,6 +132,7 @@ pub fn decide(record: Option<&Record>, facts: Facts) -> Decision {
         Some(_) if facts.is_of_this_node && facts.is_locked => Keep("it is in use in another container"),
         // The lock of a process, and of a machine that is gone, ends: with the process, or with the lease.
         Some(_) if facts.is_locked => Keep("it is in use on another machine"),
+        Some(_) if facts.is_out_of_sight() => Keep(OUT_OF_SIGHT),
         Some(_) => Remove,
     }
 }
@@ -150,7 +170,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         {
             continue;
         }
-        match look(&image, &node, &job) {
+        match look(&image, &node, arguments.other_machines, &job) {
             Ok(None) => {}
             Ok(Some(Decision::Keep(why))) => answer.kept.push(Kept { image, why: why.to_owned() }),
             Ok(Some(Decision::Remove)) if arguments.dry_run => answer.removed.push(image),
@@ -217,7 +237,12 @@ pub fn images(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// What is to be done with an image; none if it is gone.
-fn look(path: &Path, node: &Node, job: &impl Fn(&str) -> Job) -> io::Result<Option<Decision>> {
+fn look(
+    path: &Path,
+    node: &Node,
+    others_are_over: bool,
+    job: &impl Fn(&str) -> Job,
+) -> io::Result<Option<Decision>> {
     let file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
@@ -225,20 +250,10 @@ fn look(path: &Path, node: &Node, job: &impl Fn(&str) -> Job) -> io::Result<Opti
     // The record is read under the lock, if it is free: between its making and its record an image has one.
     let is_locked = !image::lock_within(&file, Access::Shared, Duration::ZERO)?;
     let record = Record::of_file(&file)?;
-    let facts = facts(&file, record.as_ref(), node, is_locked, job)?;
-    Ok(Some(decide(record.as_ref(), facts)))
-}
-
-fn facts(
-    file: &File,
-    record: Option<&Record>,
-    node: &Node,
-    is_locked: bool,
-    job: &impl Fn(&str) -> Job,
-) -> io::Result<Facts> {
-    let is_of_this_node = record.is_some_and(|record| record.node == node.name);
+    let record = record.as_ref();
+    let is_of_this_node = record.is_some_and(|record| node.has_made(record));
     let is_of_this_boot = is_of_this_node && record.is_some_and(|record| record.boot == node.boot);
-    Ok(Facts {
+    let facts = Facts {
         job: record.and_then(|record| record.job.as_deref()).map_or(Job::Unknown, job),
         is_of_this_node,
         is_of_this_boot,
@@ -248,7 +263,9 @@ fn facts(
             .and_then(super::record::Owner::lives),
         is_locked,
         is_empty: file.metadata()?.len() == 0,
-    })
+        others_are_over,
+    };
+    Ok(Some(decide(record, facts)))
 }
 
 /// Takes an image out of use on this machine, and removes it.
@@ -293,8 +310,12 @@ fn remove(path: &Path) -> Result<(), Failure> {
         return Err(Failure::new(where_to));
     }
     match fs::symlink_metadata(path) {
-        Ok(status) if image::is_same(&status, &file) => crate::cmd::stage::remove_if_there(path)
-            .map_err(|error| image::failed(path, "cannot be removed", &error)),
+        Ok(status) if image::is_same(&status, &file) => match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(image::failed(path, "cannot be removed", &error))
+            }
+            _ => Ok(()),
+        },
         // Another one removed it, and its name may be that of a new image.
         _ => Ok(()),
     }
@@ -325,6 +346,7 @@ mod tests {
         owner_lives: Some(true),
         is_locked: true,
         is_empty: false,
+        others_are_over: false,
     };
     const AWAY: Facts = Facts { is_of_this_node: false, is_of_this_boot: false, owner_lives: None, ..HERE };
     const OWNER: Option<Owner> = Some(Owner { pid: 1, started: 1, namespace: 1 });
@@ -345,7 +367,9 @@ mod tests {
             check(job, OWNER, Facts { owner_lives: None, ..HERE }, false);
             check(job, OWNER, Facts { owner_lives: None, is_locked: false, ..HERE }, true);
             check(job, OWNER, AWAY, false);
-            check(job, OWNER, Facts { is_locked: false, ..AWAY }, true);
+            check(job, OWNER, Facts { is_locked: false, ..AWAY }, false);
+            check(job, OWNER, Facts { is_locked: false, others_are_over: true, ..AWAY }, true);
+            check(job, OWNER, Facts { others_are_over: true, ..AWAY }, false);
             check(job, None, HERE, false);
             check(job, None, Facts { is_locked: false, ..AWAY }, false);
         }
@@ -364,8 +388,13 @@ mod tests {
     #[test]
     fn what_was_not_imported_to_its_end_goes() {
         let record = Record { is_partial: true, ..Record::new(None, None, None, false) };
-        assert_eq!(decide(Some(&record), Facts { is_locked: false, ..AWAY }), Decision::Remove);
-        assert_ne!(decide(Some(&record), AWAY), Decision::Remove);
+        let decide = |facts| decide(Some(&record), facts);
+        assert_eq!(decide(Facts { is_locked: false, ..HERE }), Decision::Remove);
+        assert_eq!(decide(Facts { is_locked: false, ..AWAY }), Decision::Keep(OUT_OF_SIGHT));
+        assert_eq!(decide(Facts { is_locked: false, others_are_over: true, ..AWAY }), Decision::Remove);
+        for facts in [HERE, AWAY] {
+            assert_ne!(decide(facts), Decision::Remove);
+        }
     }
 
     #[test]

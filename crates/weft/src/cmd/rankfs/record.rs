@@ -69,6 +69,11 @@ impl Node {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Node { name, boot: boot.trim().to_owned() }
     }
+
+    /// Whether an image was made on it. In a container it may have another name.
+    pub fn has_made(&self, record: &Record) -> bool {
+        record.node == self.name || (!self.boot.is_empty() && record.boot == self.boot)
+    }
 }
 
 impl Owner {
@@ -205,6 +210,25 @@ mod tests {
         assert_eq!(parse(Err(Errno::NODATA)).expect("no error"), None);
         assert!(parse(Err(Errno::IO)).is_err());
         assert!(record.whose().starts_with("rank 3 of job 12, made on "));
+    }
+
+    #[test]
+    fn machines_are_told_apart() {
+        let record = |node: &str, boot: &str| Record {
+            node: node.to_owned(),
+            boot: boot.to_owned(),
+            ..Record::new(None, None, None, false)
+        };
+        let node = |boot: &str| Node { name: "n1".to_owned(), boot: boot.to_owned() };
+        for (node, record, expected) in [
+            (node("b"), record("n1", "b"), true),
+            (node("b"), record("n1", "before"), true),
+            (node("b"), record("a-container", "b"), true),
+            (node("b"), record("n2", "c"), false),
+            (node(""), record("n2", ""), false),
+        ] {
+            assert_eq!(node.has_made(&record), expected, "{node:?} {record:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `weft rankfs export` and `import`: an image as a file that others have, and back.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::image::{self, Access};
 use super::record::Record;
-use crate::cmd::stage::{How, copy_file, sync_directory};
+use crate::cmd::stage::{Directory, How, copy_file};
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
 
@@ -91,18 +92,21 @@ pub fn copy(image: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!("{} cannot be exported to: {}", to.display(), describe(&error)))
     };
-    let name =
-        to.file_name().ok_or_else(|| Failure::usage(format!("{} is no name of a file", to.display())))?;
-    let directory = to.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let temporary =
-        directory.join(format!(".weft-export-{:08x}", proto::wire::header::crc32c(name.as_encoded_bytes())));
+    if to.file_name().is_none() {
+        return Err(Failure::usage(format!("{} is no name of a file", to.display())));
+    }
+    let (directory, name) = Directory::of(to).map_err(failed)?;
+    let temporary = format!(".weft-export-{:08x}", proto::wire::header::crc32c(name.as_encoded_bytes()));
+    let temporary: &OsStr = temporary.as_ref();
     let how = How { keeps_owner: rustix::process::geteuid().is_root(), reads_again: true };
-    let copied = copy_file(image, &temporary, how, &AtomicU64::new(0))
-        .and_then(|_| fs::rename(&temporary, to))
-        .and_then(|()| sync_directory(directory));
+    let copied = Directory::of(image)
+        .and_then(|(images, image)| images.read(image))
+        .and_then(|source| copy_file(&source, &directory, temporary, how, &AtomicU64::new(0)))
+        .and_then(|_| directory.rename(temporary, name))
+        .and_then(|()| directory.sync());
     if copied.is_err() {
         // What could not be written must not stay.
-        let _ = fs::remove_file(&temporary);
+        let _ = directory.remove(temporary);
     }
     copied.map_err(failed)
 }

@@ -1,15 +1,19 @@
 //! Copies one thing: a file with its holes, its checksum and its attributes, or a symbolic link, under a temporary name.
 
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crc_fast::{CrcAlgorithm, Digest};
-use rustix::fs::{Advice, AtFlags, CWD, SeekFrom, Timespec, Timestamps, fadvise, futimens, seek, utimensat};
+use rustix::fs::{
+    Advice, AtFlags, Gid, SeekFrom, Timespec, Timestamps, Uid, chownat, fadvise, futimens, seek, utimensat,
+};
 
-use super::plan::{Record, Stamp};
+use super::plan::{Record, Stamp, is_settled};
+use super::tree::{Directory, leads_to};
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 20;
@@ -33,14 +37,30 @@ pub fn stamp(status: &Metadata) -> Stamp {
     Stamp { size: status.len(), mtime }
 }
 
-/// Copies a file to `temporary`, which is durable afterwards. `bytes` grows as the copy does.
-pub fn copy_file(from: &Path, temporary: &Path, how: How, bytes: &AtomicU64) -> io::Result<Record> {
-    let source =
-        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(from)?;
+/// Now, as file systems count it: in nanoseconds since 1970.
+fn now() -> i128 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| i128::try_from(time.as_nanos()).unwrap_or(0))
+}
+
+/// Copies a file to `temporary` in `to`, which is durable afterwards. `bytes` grows as the copy does.
+pub fn copy_file(
+    source: &File,
+    to: &Directory,
+    temporary: &OsStr,
+    how: How,
+    bytes: &AtomicU64,
+) -> io::Result<Record> {
     for _ in 0..TRIES_MAX {
+        let began = now();
         let status = source.metadata()?;
-        let copy = new_file(temporary)?;
-        let checksum = copy_content(&source, &copy, status.len(), bytes);
+        if !status.is_file() {
+            return Err(io::Error::other("it is no file any more; run the same command again"));
+        }
+        to.remove(temporary)?;
+        let copy = to.create(temporary)?;
+        let checksum = copy_content(source, &copy, status.len(), bytes);
         if stamp(&source.metadata()?) != stamp(&status) {
             continue;
         }
@@ -57,26 +77,47 @@ pub fn copy_file(from: &Path, temporary: &Path, how: How, bytes: &AtomicU64) -> 
             }
         }
         let copy_mtime = stamp(&copy.metadata()?).mtime;
-        return Ok(Record { source: stamp(&status), copy_mtime, checksum });
+        let source = stamp(&status);
+        return Ok(Record { source, copy_mtime, checksum, is_settled: is_settled(source.mtime, began) });
     }
     Err(io::Error::other("it is being changed; stage it when nothing writes to it any more"))
 }
 
-/// Makes a symbolic link `temporary` to what `from` leads to.
-pub fn copy_link(from: &Path, temporary: &Path, how: How) -> io::Result<()> {
-    let leads_to = fs::read_link(from)?;
-    remove_if_there(temporary)?;
-    std::os::unix::fs::symlink(leads_to, temporary)?;
-    keep_link_attributes(temporary, &fs::symlink_metadata(from)?, how)
+/// Compares a file and its copy, which have the sizes and times that a record has, with the checksum in it. Gives the record as it is from
+/// now on; none if the file has to be copied again.
+pub fn compare(source: &File, copy: &File, record: &Record) -> io::Result<Option<Record>> {
+    let began = now();
+    // What cannot be read is not the same. A copy of it will say why.
+    let is_same = |file: &File| {
+        content_checksum(file, record.source.size).is_ok_and(|checksum| checksum == record.checksum)
+    };
+    let is_same = is_same(source) && is_same(copy);
+    let fits = record.fits(stamp(&source.metadata()?), stamp(&copy.metadata()?));
+    let is_settled = is_settled(record.source.mtime, began);
+    Ok((is_same && fits).then_some(Record { is_settled, ..*record }))
+}
+
+/// Makes a symbolic link `temporary` in `to`, as the one that is open.
+pub fn copy_link(link: &File, to: &Directory, temporary: &OsStr, how: How) -> io::Result<()> {
+    to.remove(temporary)?;
+    to.link(&leads_to(link)?, temporary)?;
+    keep_link_attributes(&to.look(temporary)?, &link.metadata()?, how)
 }
 
 /// Gives a symbolic link the owner and times of its source.
-pub fn keep_link_attributes(copy: &Path, status: &Metadata, how: How) -> io::Result<()> {
+pub fn keep_link_attributes(copy: &File, status: &Metadata, how: How) -> io::Result<()> {
+    // Others may be able to put something else in its place before it is opened.
+    if !copy.metadata()?.is_symlink() {
+        return Err(io::Error::other(
+            "somebody else has changed it in the target; run the same command again",
+        ));
+    }
     if how.keeps_owner {
-        std::os::unix::fs::lchown(copy, Some(status.uid()), Some(status.gid()))?;
+        let (owner, group) = (Uid::from_raw(status.uid()), Gid::from_raw(status.gid()));
+        chownat(copy, "", Some(owner), Some(group), AtFlags::EMPTY_PATH)?;
     }
     // Not every file system has times of links.
-    let _ = utimensat(CWD, copy, &times(status), AtFlags::SYMLINK_NOFOLLOW);
+    let _ = utimensat(copy, "", &times(status), AtFlags::EMPTY_PATH);
     Ok(())
 }
 
@@ -102,20 +143,6 @@ fn times(status: &Metadata) -> Timestamps {
 pub fn has_attributes(copy: &Metadata, source: &Metadata, how: How) -> bool {
     let same_owner = copy.uid() == source.uid() && copy.gid() == source.gid();
     copy.mode() & MODE_MASK == source.mode() & MODE_MASK && (same_owner || !how.keeps_owner)
-}
-
-/// Removes a name; it is fine if there is none.
-pub fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn new_file(path: &Path) -> io::Result<File> {
-    remove_if_there(path)?;
-    // Nobody else may look into it before it has its owner and mode.
-    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Copies the data of a file and leaves its holes out; gives the checksum of its content.
@@ -181,9 +208,18 @@ fn next_data(file: &File, at: u64, size: u64) -> io::Result<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     const HOW: How = How { keeps_owner: false, reads_again: true };
+
+    fn copy_it(dir: &Path, bytes: &AtomicU64) -> Record {
+        let place = Directory::open(dir).expect("a directory");
+        let source = place.read("from".as_ref()).expect("there");
+        copy_file(&source, &place, "to".as_ref(), HOW, bytes).expect("a copy")
+    }
 
     fn check(content: &[(u64, &[u8])], size: u64) {
         let dir = tempfile::tempdir().expect("a directory");
@@ -196,7 +232,7 @@ mod tests {
         source.set_permissions(Permissions::from_mode(0o640)).expect("its mode");
         fs::write(&to, b"what a stager left that was killed").expect("a file");
         let bytes = AtomicU64::new(0);
-        let record = copy_file(&from, &to, HOW, &bytes).expect("a copy");
+        let record = copy_it(dir.path(), &bytes);
         let (from, to) = (fs::metadata(&from).expect("there"), fs::metadata(&to).expect("there"));
         assert_eq!(stamp(&from), stamp(&to));
         assert_eq!(record.source, stamp(&from));
@@ -216,14 +252,63 @@ mod tests {
         check(&[(5 << 20, &[7; 70_000])], (5 << 20) + 70_000);
     }
 
+    /// What is compared with its copy after `change`, and gives this.
+    fn check_compared(mtime: SystemTime, change: impl Fn(&Path), was_settled: bool, expected: Option<bool>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("from"), b"12345").expect("a file");
+        set_time(&dir.path().join("from"), mtime);
+        let record = copy_it(dir.path(), &AtomicU64::new(0));
+        assert_eq!(record.is_settled, was_settled);
+        change(dir.path());
+        for name in ["from", "to"] {
+            set_time(&dir.path().join(name), mtime);
+        }
+        let open = |name| File::open(dir.path().join(name)).expect("there");
+        let compared = compare(&open("from"), &open("to"), &record).expect("both are read");
+        assert_eq!(compared, expected.map(|is_settled| Record { is_settled, ..record }));
+    }
+
+    fn set_time(path: &Path, mtime: SystemTime) {
+        let file = File::options().write(true).open(path).expect("there");
+        file.set_modified(mtime).expect("its time");
+    }
+
+    #[test]
+    fn what_was_changed_just_now_is_compared_by_its_content() {
+        let write = |name: &'static str, content: &'static str| {
+            move |dir: &Path| fs::write(dir.join(name), content).expect("written")
+        };
+        let second = std::time::Duration::from_secs(1);
+        let now = SystemTime::now();
+        let (past, future) = (now - 100 * second, now + 100 * second);
+        check_compared(past, write("from", "12345"), true, Some(true));
+        check_compared(future, write("from", "12345"), false, Some(false));
+        for name in ["from", "to"] {
+            check_compared(future, write(name, "12346"), false, None);
+            check_compared(future, write(name, "1234"), false, None);
+            check_compared(future, write(name, "123456"), false, None);
+        }
+    }
+
     #[test]
     fn links_are_made_again() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-        std::os::unix::fs::symlink("a b", &from).expect("a link");
+        std::os::unix::fs::symlink("a b", dir.path().join("from")).expect("a link");
+        let place = Directory::open(dir.path()).expect("a directory");
+        let link = place.look("from".as_ref()).expect("there");
         for _ in 0..2 {
-            copy_link(&from, &to, HOW).expect("a copy");
-            assert_eq!(fs::read_link(&to).expect("a link"), Path::new("a b"));
+            copy_link(&link, &place, "to".as_ref(), HOW).expect("a copy");
+            assert_eq!(fs::read_link(dir.path().join("to")).expect("a link"), Path::new("a b"));
         }
+    }
+
+    #[test]
+    fn what_is_no_link_gets_no_attributes_of_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("to"), b"").expect("a file");
+        let place = Directory::open(dir.path()).expect("a directory");
+        let there = place.look("to".as_ref()).expect("there");
+        let status = there.metadata().expect("its attributes");
+        assert!(keep_link_attributes(&there, &status, HOW).is_err());
     }
 }

@@ -8,6 +8,9 @@ mod plan;
 mod progress;
 mod scan;
 mod state;
+#[cfg(test)]
+mod tests;
+mod tree;
 mod work;
 
 use std::collections::BTreeSet;
@@ -21,13 +24,14 @@ use serde::Serialize;
 
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
-pub use copy::{How, copy_content, copy_file, remove_if_there};
+pub use copy::{How, copy_content, copy_file};
 pub use progress::{bytes_text, time_text};
-pub use state::sync_directory;
+pub use tree::Directory;
 
 use plan::{Entry, Purpose};
 use scan::STATE;
 use state::State;
+use tree::Tree;
 use work::{Done, Work};
 
 /// Copy files into or out of a job's file system: durable, checked, and going on where it was killed when the same command comes again.
@@ -98,7 +102,7 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
     let start = Instant::now();
     let (source, single) = source(arguments)?;
     let target = target(&arguments.target)?;
-    if target.starts_with(&source) || source.starts_with(&target) {
+    if target.path.starts_with(&source.path) || source.path.starts_with(&target.path) {
         let message = "one of SOURCE and TARGET lies in the other one; name two trees apart";
         return Err(Failure::usage(message));
     }
@@ -112,17 +116,14 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
             ))
         })?),
     };
-    let place = arguments.state.clone().unwrap_or_else(|| target.join(STATE));
-    if arguments.state.is_none() && place.is_symlink() {
-        let message = format!("{} is a symbolic link, and may lead anywhere; remove it", place.display());
-        return Err(Failure::new(message));
-    }
-    let state = State::open(&place)?;
-    // The state is there by now, and its path has one form.
-    let mark_place = place.canonicalize().unwrap_or(place);
-    let purpose =
-        Purpose { source, target, list: proto::wire::header::crc32c(list.as_deref().unwrap_or_default()) };
-    let Planned { entries, former, resumed, left_out, unseen } = plan_of(&state, &purpose, list.as_deref())?;
+    let (state, place) = state(arguments, &target)?;
+    let purpose = Purpose {
+        source: source.path.clone(),
+        target: target.path.clone(),
+        list: proto::wire::header::crc32c(list.as_deref().unwrap_or_default()),
+    };
+    let Planned { entries, former, resumed, left_out, unseen } =
+        plan_of(&state, &purpose, &source, list.as_deref())?;
     for path in left_out.iter().take(20) {
         err!("{}: left out, it is neither a file nor a directory nor a symbolic link", path.display());
     }
@@ -131,9 +132,9 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
     let records = state.take_records(&purpose, |path| !is_whole_tree || wanted.contains(path))?;
     let root = rustix::process::geteuid().is_root();
     let work = Work {
-        source: &purpose.source,
-        target: &purpose.target,
-        mark: &plan::mark(&purpose, &mark_place),
+        source: &source,
+        target: &target,
+        mark: &plan::mark(&purpose, &place),
         how: How { keeps_owner: root, reads_again: !arguments.no_verify },
         records: &records,
         state: &state,
@@ -206,10 +207,10 @@ struct Planned {
 
 /// A new plan. The source is looked at each time: it may have more than when a plan was made that was not ended. What that
 /// one has copied has its records.
-fn plan_of(state: &State, purpose: &Purpose, list: Option<&[u8]>) -> Result<Planned, Failure> {
+fn plan_of(state: &State, purpose: &Purpose, source: &Tree, list: Option<&[u8]>) -> Result<Planned, Failure> {
     let former = state.plan()?;
     let resumed = former.as_ref().is_some_and(|(of, _)| of == purpose);
-    let mut found = scan::scan(&purpose.source, list)?;
+    let mut found = scan::scan(source, list)?;
     let left_out = std::mem::take(&mut found.left_out);
     let unseen = std::mem::take(&mut found.unseen);
     let entries = found.into_entries();
@@ -217,8 +218,17 @@ fn plan_of(state: &State, purpose: &Purpose, list: Option<&[u8]>) -> Result<Plan
     Ok(Planned { entries, former, resumed, left_out, unseen })
 }
 
+/// The state, and where it is.
+fn state(arguments: &Copy, target: &Tree) -> Result<(State, PathBuf), Failure> {
+    match &arguments.state {
+        None => Ok((State::open_in(target, STATE.as_ref())?, target.path.join(STATE))),
+        // It is there when it is open, and its path has one form.
+        Some(place) => Ok((State::open(place)?, place.canonicalize().unwrap_or_else(|_| place.clone()))),
+    }
+}
+
 /// The tree that is copied from; and a list of one name, if SOURCE is a file.
-fn source(arguments: &Copy) -> Result<(PathBuf, Option<Vec<u8>>), Failure> {
+fn source(arguments: &Copy) -> Result<(Tree, Option<Vec<u8>>), Failure> {
     use std::os::unix::ffi::OsStrExt;
     let failed = |error: io::Error| {
         Failure::new(format!(
@@ -229,16 +239,19 @@ fn source(arguments: &Copy) -> Result<(PathBuf, Option<Vec<u8>>), Failure> {
     };
     let path = arguments.source.canonicalize().map_err(failed)?;
     if path.is_dir() {
-        return Ok((path, None));
+        return Ok((Tree::open(path).map_err(failed)?, None));
     }
     match (path.parent(), path.file_name(), &arguments.list) {
-        (Some(parent), Some(name), None) => Ok((parent.to_path_buf(), Some(name.as_bytes().to_vec()))),
+        (Some(parent), Some(name), None) => {
+            let parent = Tree::open(parent.to_path_buf()).map_err(failed)?;
+            Ok((parent, Some(name.as_bytes().to_vec())))
+        }
         _ => Err(Failure::usage(format!("{} is no directory; a list names what is in one", path.display()))),
     }
 }
 
 /// The directory that is copied to, made if it is not there.
-fn target(path: &Path) -> Result<PathBuf, Failure> {
+fn target(path: &Path) -> Result<Tree, Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!(
             "{} cannot be copied to: {}; make the directories above",
@@ -247,13 +260,13 @@ fn target(path: &Path) -> Result<PathBuf, Failure> {
         ))
     };
     match fs::create_dir(path) {
-        Ok(()) => state::sync_directory(&path.canonicalize().map_err(failed)?.join("..")).map_err(failed)?,
+        Ok(()) => Directory::of(path).and_then(|(above, _)| above.sync()).map_err(failed)?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed(error)),
     }
     let path = path.canonicalize().map_err(failed)?;
     if path.is_dir() {
-        Ok(path)
+        Tree::open(path).map_err(failed)
     } else {
         Err(Failure::usage(format!("{} is no directory; name one", path.display())))
     }

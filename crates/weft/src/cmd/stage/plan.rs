@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 const MAGIC: &str = "weft-stage 1";
 /// The first word of records.
 const TREES: &str = "weft-staged 1";
+/// The last word of a settled record.
+const SETTLED: &str = " settled";
 
 /// What a name in the source stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,18 @@ pub struct Entry {
     pub size: u64,
     /// Below the source, and below the target.
     pub path: PathBuf,
+}
+
+impl Entry {
+    /// Its name.
+    pub fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    /// The directory that it is in.
+    pub fn parent(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
 }
 
 /// What a plan is for. Another source, target or list takes another plan.
@@ -63,12 +77,25 @@ pub struct Record {
     pub copy_mtime: i128,
     /// CRC32C of the content.
     pub checksum: u32,
+    /// A change after the copy would show in the time.
+    pub is_settled: bool,
 }
 
-/// Whether the copy of a file is what the source has.
-pub fn is_up_to_date(source: Stamp, copy: Option<Stamp>, record: Option<&Record>) -> bool {
-    let (Some(copy), Some(record)) = (copy, record) else { return false };
-    record.source == source && copy == Stamp { size: source.size, mtime: record.copy_mtime }
+/// The longest step of a clock that a file system has, which is that of FAT. A machine's clock may be behind another one's as much.
+const CLOCK_STEP: i128 = 2_000_000_000;
+
+/// Whether a file that was last changed at `mtime` gets another time by every change after `read`, from when on it was read: one in the
+/// same step of the clock would leave the time as it was.
+pub fn is_settled(mtime: i128, read: i128) -> bool {
+    mtime + CLOCK_STEP < read
+}
+
+impl Record {
+    /// Whether a file and its copy have the sizes and times that they had. If the record is not settled, their content may be another one
+    /// all the same.
+    pub fn fits(&self, source: Stamp, copy: Stamp) -> bool {
+        self.source == source && copy == Stamp { size: source.size, mtime: self.copy_mtime }
+    }
 }
 
 /// The part of temporary names that belongs to a purpose and a place of its state: another stager's are left alone.
@@ -159,9 +186,10 @@ pub fn write_trees(purpose: &Purpose) -> String {
 
 /// A line for a file that was copied.
 pub fn write_record(path: &Path, record: &Record) -> String {
-    let Record { source, copy_mtime, checksum } = record;
+    let Record { source, copy_mtime, checksum, is_settled } = record;
     let path = escape(path.as_os_str());
-    line(&format!("{} {} {copy_mtime} {checksum:08x} {path}", source.size, source.mtime))
+    let settled = if *is_settled { SETTLED } else { "" };
+    line(&format!("{} {} {copy_mtime} {checksum:08x} {path}{settled}", source.size, source.mtime))
 }
 
 /// Reads the lines of files that were copied, the last one of each counts. Lines that are damaged count for nothing, and none do behind a
@@ -173,11 +201,14 @@ pub fn read_records(purpose: &Purpose, bytes: &[u8]) -> BTreeMap<PathBuf, Record
 }
 
 fn read_record(text: &str) -> Option<(PathBuf, Record)> {
-    let words: Vec<&str> = text.split(' ').collect();
+    let settled = text.strip_suffix(SETTLED);
+    let words: Vec<&str> = settled.unwrap_or(text).split(' ').collect();
     let [size, mtime, copy_mtime, checksum, path] = words[..] else { return None };
     let source = Stamp { size: size.parse().ok()?, mtime: mtime.parse().ok()? };
+    let copy_mtime = copy_mtime.parse().ok()?;
     let checksum = u32::from_str_radix(checksum, 16).ok()?;
-    Some((unescape(path)?.into(), Record { source, copy_mtime: copy_mtime.parse().ok()?, checksum }))
+    let record = Record { source, copy_mtime, checksum, is_settled: settled.is_some() };
+    Some((unescape(path)?.into(), record))
 }
 
 fn line(text: &str) -> String {
@@ -260,11 +291,12 @@ mod tests {
     }
 
     const STAMP: Stamp = Stamp { size: 5, mtime: 1_000_000_007 };
-    const RECORD: Record = Record { source: STAMP, copy_mtime: 1_000_000_000, checksum: 0xabc };
+    const RECORD: Record =
+        Record { source: STAMP, copy_mtime: 1_000_000_000, checksum: 0xabc, is_settled: true };
 
     #[test]
     fn the_last_whole_record_of_a_file_counts() {
-        let newer = Record { checksum: 1, ..RECORD };
+        let newer = Record { checksum: 1, is_settled: false, ..RECORD };
         let mut text = write_trees(&purpose()) + &write_record(Path::new("a b"), &RECORD);
         text += &write_record(Path::new("c"), &RECORD);
         text += &write_record(Path::new("a b"), &newer);
@@ -282,15 +314,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_up_to_date() {
+    fn what_records_fit() {
         let copy = Stamp { size: 5, mtime: 1_000_000_000 };
-        assert!(is_up_to_date(STAMP, Some(copy), Some(&RECORD)));
-        assert!(!is_up_to_date(STAMP, None, Some(&RECORD)));
-        assert!(!is_up_to_date(STAMP, Some(copy), None));
-        assert!(!is_up_to_date(Stamp { size: 6, ..STAMP }, Some(copy), Some(&RECORD)));
-        assert!(!is_up_to_date(Stamp { mtime: 1_000_000_008, ..STAMP }, Some(copy), Some(&RECORD)));
-        assert!(!is_up_to_date(STAMP, Some(Stamp { size: 4, ..copy }), Some(&RECORD)));
-        assert!(!is_up_to_date(STAMP, Some(Stamp { mtime: 1, ..copy }), Some(&RECORD)));
+        assert!(RECORD.fits(STAMP, copy));
+        assert!(!RECORD.fits(Stamp { size: 6, ..STAMP }, copy));
+        assert!(!RECORD.fits(Stamp { mtime: 1_000_000_008, ..STAMP }, copy));
+        assert!(!RECORD.fits(STAMP, Stamp { size: 4, ..copy }));
+        assert!(!RECORD.fits(STAMP, Stamp { mtime: 1, ..copy }));
+    }
+
+    #[test]
+    fn what_is_settled() {
+        let read = 1_000_000_000_000;
+        for (mtime, expected) in [
+            (0, true),
+            (read - CLOCK_STEP - 1, true),
+            (read - CLOCK_STEP, false),
+            (read, false),
+            (2 * read, false),
+        ] {
+            assert_eq!(is_settled(mtime, read), expected, "{mtime}");
+        }
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::plan::{self, Entry, Kind};
+use super::tree::{Directory, Tree, Way};
 use crate::control::describe;
 use crate::failure::Failure;
 
@@ -39,10 +39,11 @@ impl Found {
 }
 
 /// Looks through `source`, or only what the lines of `list` name in it.
-pub fn scan(source: &Path, list: Option<&[u8]>) -> Result<Found, Failure> {
+pub fn scan(source: &Tree, list: Option<&[u8]>) -> Result<Found, Failure> {
     let mut found = Found::default();
+    let mut way = source.way();
     let Some(list) = list else {
-        look_into(source, Path::new(""), &mut found)?;
+        look_into(source, &mut way, Path::new(""), &mut found)?;
         return Ok(found);
     };
     for (number, line) in list.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
@@ -55,29 +56,32 @@ pub fn scan(source: &Path, list: Option<&[u8]>) -> Result<Found, Failure> {
                 number + 1
             )));
         }
+        let mut look = |path: &Path| {
+            let directory = way.to(path.parent().unwrap_or(Path::new("")));
+            let kind = directory.and_then(|directory| look_at(directory, path, &mut found));
+            kind.map_err(|error| failed(source, path, &error))
+        };
         let above: Vec<&Path> =
             path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
         for above in above.into_iter().rev() {
-            let above_is = look_at(source, above, &mut found);
-            if above_is.map_err(|error| failed(source, above, &error))? != Some(Kind::Directory) {
+            if look(above)? != Some(Kind::Directory) {
                 return Err(Failure::usage(format!(
                     "line {} of the list goes through {}, which is no directory; name the file where it is",
                     number + 1,
-                    source.join(above).display()
+                    source.path.join(above).display()
                 )));
             }
         }
-        let listed = look_at(source, &path, &mut found).map_err(|error| failed(source, &path, &error))?;
-        if listed == Some(Kind::Directory) {
-            look_into(source, &path, &mut found)?;
+        if look(&path)? == Some(Kind::Directory) {
+            look_into(source, &mut way, &path, &mut found)?;
         }
     }
     Ok(found)
 }
 
-/// Looks at one name.
-fn look_at(source: &Path, path: &Path, found: &mut Found) -> io::Result<Option<Kind>> {
-    let status = fs::symlink_metadata(source.join(path))?;
+/// Looks at what has the last name of `path` in its directory.
+fn look_at(directory: &Directory, path: &Path, found: &mut Found) -> io::Result<Option<Kind>> {
+    let status = directory.look(path.file_name().unwrap_or_default())?.metadata()?;
     let kind = match status.file_type() {
         kind if kind.is_file() => Kind::File,
         kind if kind.is_dir() => Kind::Directory,
@@ -93,40 +97,42 @@ fn look_at(source: &Path, path: &Path, found: &mut Found) -> io::Result<Option<K
 }
 
 /// Looks at all that is in a directory.
-fn look_into(source: &Path, top: &Path, found: &mut Found) -> Result<(), Failure> {
+fn look_into(source: &Tree, way: &mut Way<'_>, top: &Path, found: &mut Found) -> Result<(), Failure> {
     let mut to_do = vec![top.to_path_buf()];
-    while let Some(directory) = to_do.pop() {
-        let names = fs::read_dir(source.join(&directory)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let names = match names {
-            Ok(names) => names,
-            Err(error) if directory.as_os_str().is_empty() => return Err(failed(source, &directory, &error)),
+    while let Some(path) = to_do.pop() {
+        let listed = way.to(&path).and_then(|directory| Ok((directory, directory.names()?)));
+        let (directory, names) = match listed {
+            Ok(listed) => listed,
+            Err(error) if path.as_os_str().is_empty() => return Err(failed(source, &path, &error)),
             Err(error) => {
-                found.pass_over(source, &directory, &error);
+                found.pass_over(&source.path, &path, &error);
                 continue;
             }
         };
         for name in names {
-            let path = directory.join(name.file_name());
-            if path == Path::new(STATE) || plan::is_temporary(&name.file_name()) {
+            let path = path.join(&name);
+            if path == Path::new(STATE) || plan::is_temporary(&name) {
                 continue;
             }
-            match look_at(source, &path, found) {
+            match look_at(directory, &path, found) {
                 Ok(Some(Kind::Directory)) => to_do.push(path),
                 Ok(Some(Kind::File | Kind::Link) | None) => {}
-                Err(error) => found.pass_over(source, &path, &error),
+                Err(error) => found.pass_over(&source.path, &path, &error),
             }
         }
     }
     Ok(())
 }
 
-fn failed(source: &Path, path: &Path, error: &io::Error) -> Failure {
-    let path = source.join(path);
+fn failed(source: &Tree, path: &Path, error: &io::Error) -> Failure {
+    let path = source.path.join(path);
     Failure::new(format!("{} cannot be looked at: {}; nothing was copied", path.display(), describe(error)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn tree() -> tempfile::TempDir {
@@ -141,9 +147,14 @@ mod tests {
         dir
     }
 
+    fn scan_at(dir: &Path, list: Option<&[u8]>) -> Result<Found, Failure> {
+        let source = Tree::open(dir.canonicalize().expect("it is there")).expect("a directory");
+        scan(&source, list)
+    }
+
     fn check(list: Option<&[u8]>, expected: &[&str]) {
         let dir = tree();
-        let entries = scan(dir.path(), list).expect("it is there").into_entries();
+        let entries = scan_at(dir.path(), list).expect("it is there").into_entries();
         let names: Vec<_> = entries.iter().map(|entry| entry.path.to_string_lossy().into_owned()).collect();
         assert_eq!(names, expected);
     }
@@ -160,7 +171,7 @@ mod tests {
     fn lists_with_other_names_are_refused() {
         let dir = tree();
         for list in ["/etc", "../x", "a/../..", "nothing", ".", "l/x", "a/y/z"] {
-            assert!(scan(dir.path(), Some(list.as_bytes())).is_err(), "{list}");
+            assert!(scan_at(dir.path(), Some(list.as_bytes())).is_err(), "{list}");
         }
     }
 }

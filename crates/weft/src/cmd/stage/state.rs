@@ -1,15 +1,17 @@
 //! The directory in which a stager keeps its plan and its records, durable at each step.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::plan::{self, Entry, Purpose, Record};
+use super::tree::{Directory, Tree};
 use crate::control::describe;
 use crate::failure::Failure;
 
@@ -24,46 +26,62 @@ const LOCK: &str = "lock";
 
 /// The state of one stager, which nobody else uses meanwhile.
 pub struct State {
-    directory: PathBuf,
+    directory: Directory,
+    /// Where it was found, for people.
+    path: PathBuf,
     records: Mutex<Option<File>>,
     _lock: File,
 }
 
 impl State {
-    /// Opens a state, or makes one.
-    pub fn open(directory: &Path) -> Result<State, Failure> {
+    /// Opens the state at a place that the user named, or makes one.
+    pub fn open(place: &Path) -> Result<State, Failure> {
+        let made = match fs::DirBuilder::new().mode(0o700).create(place) {
+            Ok(()) => Directory::of(place).and_then(|(above, _)| above.sync()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        };
+        State::of(place, made.and_then(|()| Directory::open(place)))
+    }
+
+    /// Opens the state with a name at the top of a tree, or makes one. Nothing there is believed that others may have put there.
+    pub fn open_in(tree: &Tree, name: &OsStr) -> Result<State, Failure> {
+        let place = tree.path.join(name);
+        if tree.top.look(name).and_then(|it| it.metadata()).is_ok_and(|status| status.is_symlink()) {
+            let message = format!("{} is a symbolic link, and may lead anywhere; remove it", place.display());
+            return Err(Failure::new(message));
+        }
+        let made = match tree.top.make(name) {
+            Ok(true) => tree.top.sync(),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        State::of(&place, made.and_then(|()| tree.top.down(name)))
+    }
+
+    fn of(place: &Path, directory: io::Result<Directory>) -> Result<State, Failure> {
         let failed = |error: io::Error| {
             let why = describe(&error);
             Failure::new(format!(
                 "{}: no state can be kept there: {why}; name another directory with --state",
-                directory.display()
+                place.display()
             ))
         };
-        match fs::DirBuilder::new().mode(0o700).create(directory) {
-            Ok(()) => directory.parent().map_or(Ok(()), sync_directory).map_err(failed)?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_own(directory)?,
-            Err(error) => return Err(failed(error)),
-        }
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(directory.join(LOCK));
-        let lock = lock.map_err(failed)?;
+        let directory = directory.map_err(failed)?;
+        check_own(place, &directory)?;
+        let lock = directory.open_or_create(LOCK.as_ref(), OFlags::empty()).map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let message = format!(
                     "another stager works with {}; wait for its end, or name another directory with --state",
-                    directory.display()
+                    place.display()
                 );
                 return Err(Failure::new(message));
             }
             Err(error) => return Err(failed(error.into())),
         }
-        Ok(State { directory: directory.to_path_buf(), records: Mutex::new(None), _lock: lock })
+        Ok(State { directory, path: place.to_path_buf(), records: Mutex::new(None), _lock: lock })
     }
 
     /// The plan that a stager had no time to end, and what it was for.
@@ -78,8 +96,8 @@ impl State {
 
     /// Nothing of the plan is left to do.
     pub fn end_plan(&self) -> Result<(), Failure> {
-        let removed = super::copy::remove_if_there(&self.directory.join(PLAN));
-        removed.and_then(|()| sync_directory(&self.directory)).map_err(|error| self.failed(&error))
+        let removed = self.directory.remove(PLAN.as_ref());
+        removed.and_then(|()| self.directory.sync()).map_err(|error| self.failed(&error))
     }
 
     /// What was copied, and of it what `is_wanted`. Only that is kept from now on.
@@ -93,7 +111,7 @@ impl State {
         let lines = records.iter().map(|(path, record)| plan::write_record(path, record));
         let text: String = std::iter::once(plan::write_trees(purpose)).chain(lines).collect();
         self.replace(RECORDS, text.as_bytes()).map_err(|error| self.failed(&error))?;
-        let file = OpenOptions::new().append(true).open(self.directory.join(RECORDS));
+        let file = self.directory.open_or_create(RECORDS.as_ref(), OFlags::APPEND);
         *self.records.lock() = Some(file.map_err(|error| self.failed(&error))?);
         Ok(records)
     }
@@ -107,43 +125,38 @@ impl State {
     }
 
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
-        match fs::read(self.directory.join(name)) {
-            Ok(bytes) => Ok(Some(bytes)),
+        let mut bytes = Vec::new();
+        match self.directory.read(name.as_ref()).and_then(|mut file| file.read_to_end(&mut bytes)) {
+            Ok(_) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.failed(&error)),
         }
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let new = self.directory.join(NEW);
-        super::copy::remove_if_there(&new)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let new = NEW.as_ref();
+        self.directory.remove(new)?;
+        let mut file = self.directory.create(new)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&new, self.directory.join(name))?;
-        sync_directory(&self.directory)
+        self.directory.rename(new, name.as_ref())?;
+        self.directory.sync()
     }
 
     fn failed(&self, error: &io::Error) -> Failure {
-        Failure::new(format!("{}: the state cannot be kept: {}", self.directory.display(), describe(error)))
+        Failure::new(format!("{}: the state cannot be kept: {}", self.path.display(), describe(error)))
     }
 }
 
 /// Whoever else may change a state leads its stager where he likes.
-fn check_own(directory: &Path) -> Result<(), Failure> {
+fn check_own(place: &Path, directory: &Directory) -> Result<(), Failure> {
     let own = rustix::process::geteuid().as_raw();
-    let is_own =
-        fs::metadata(directory).is_ok_and(|status| status.uid() == own && status.mode() & 0o022 == 0);
+    let is_own = directory.status().is_ok_and(|status| status.uid() == own && status.mode() & 0o022 == 0);
     if is_own {
         return Ok(());
     }
     Err(Failure::new(format!(
         "{}: the directory belongs to another user, or others may write to it; name another one with --state",
-        directory.display()
+        place.display()
     )))
-}
-
-/// Makes the names of a directory durable.
-pub fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }

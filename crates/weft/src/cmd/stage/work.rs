@@ -1,11 +1,11 @@
 //! Carries a plan out: directories, then files and links by several streams, then the attributes of the directories.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -15,22 +15,25 @@ use parking_lot::Mutex;
 use super::copy::{self, How, stamp};
 use super::plan::{self, Entry, Kind, Record};
 use super::progress::{self, Counts, Whole};
-use super::state::{State, sync_directory};
+use super::state::State;
+use super::tree::{Directory, Tree, leads_to};
 use crate::control::describe;
 use crate::failure::Failure;
 
 /// Files that get their names together, and whose directory is made durable once: at most so many, and of so many bytes.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 64 << 20;
+/// The bits of a mode with which a program runs as its owner or group.
+const SET_ID: u32 = 0o6000;
 /// Files that could not be copied and are named.
 pub const NAMED_MAX: usize = 20;
 
 /// What is carried out, and where.
 pub struct Work<'a> {
     /// The tree that is copied.
-    pub source: &'a Path,
+    pub source: &'a Tree,
     /// Where it goes.
-    pub target: &'a Path,
+    pub target: &'a Tree,
     /// How temporary names begin.
     pub mark: &'a str,
     /// How files are copied.
@@ -73,32 +76,46 @@ pub struct Done {
     pub troubles: Vec<String>,
 }
 
-/// Copies with a temporary name that are durable.
-struct Ready {
-    temporary: PathBuf,
-    path: PathBuf,
+/// The directory of a batch on both sides.
+struct Places<'d> {
+    source: &'d Directory,
+    target: &'d Directory,
+}
+
+/// A copy with a temporary name that is durable.
+struct Ready<'e> {
+    temporary: OsString,
+    entry: &'e Entry,
     record: Option<Record>,
+}
+
+/// What is to be done yet for a thing.
+enum Prepared<'e> {
+    /// The target has it. With a record if that is another one from now on.
+    There(Option<Record>),
+    /// Its copy gets its name.
+    Copied(Ready<'e>),
 }
 
 impl Work<'_> {
     /// Removes temporary names of former runs in the directories that the plan writes to. Gives their number.
     pub fn remove_leftovers<'e>(&self, entries: impl Iterator<Item = &'e Entry>) -> Result<u64, Failure> {
-        let mut directories = BTreeSet::from([self.target.to_path_buf()]);
-        directories
-            .extend(entries.filter_map(|entry| entry.path.parent()).map(|path| self.target.join(path)));
+        let mut paths = BTreeSet::from([Path::new("")]);
+        paths.extend(entries.map(Entry::parent));
+        let mut way = self.target.way();
         let mut count = 0;
-        for directory in directories {
+        for path in paths {
             // One that is not there yet has nothing in it.
-            let Ok(names) = fs::read_dir(&directory) else { continue };
-            for name in names.flatten().filter(|name| is_marked(&name.file_name(), self.mark)) {
-                let failed = |error| {
+            let Ok(directory) = way.to(path) else { continue };
+            let Ok(names) = directory.names() else { continue };
+            for name in names.iter().filter(|name| is_marked(name, self.mark)) {
+                directory.remove(name).map_err(|error| {
                     Failure::new(format!(
                         "{} is left over from a former run and cannot be removed: {}",
-                        name.path().display(),
+                        self.target.path.join(path).join(name).display(),
                         describe(&error)
                     ))
-                };
-                copy::remove_if_there(&name.path()).map_err(failed)?;
+                })?;
                 count += 1;
             }
         }
@@ -108,38 +125,24 @@ impl Work<'_> {
     /// Makes the directories that are not there, durably.
     pub fn make_directories(&self, entries: &[Entry]) -> Result<(), Failure> {
         let mut grown = BTreeSet::new();
+        let mut way = self.target.way();
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Directory) {
-            let path = self.target.join(&entry.path);
-            let failed = |error: io::Error| {
+            let made = way.to(entry.parent()).and_then(|parent| make_directory(parent, entry.name()));
+            let is_new = made.map_err(|error| {
                 Failure::new(format!(
                     "{}: the directory cannot be made: {}",
-                    path.display(),
+                    self.target.path.join(&entry.path).display(),
                     describe(&error)
                 ))
-            };
-            // Until everything in it is there, nobody else looks at what may be private: its own mode comes at the end.
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {
-                    grown.extend(path.parent().map(Path::to_path_buf));
-                }
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-                Err(_) => {
-                    let status = fs::symlink_metadata(&path).map_err(failed)?;
-                    if !status.is_dir() {
-                        return Err(Failure::new(format!(
-                            "{} is no directory, and the source has one there; move it away",
-                            path.display()
-                        )));
-                    }
-                    // Its own mode comes at the end.
-                    let mode = Permissions::from_mode(status.mode() & 0o7777 | 0o700);
-                    fs::set_permissions(&path, mode).map_err(failed)?;
-                }
+            })?;
+            if is_new {
+                grown.insert(entry.parent());
             }
         }
         for path in grown {
-            sync_directory(&path)
-                .map_err(|error| Failure::new(format!("{}: {}", path.display(), describe(&error))))?;
+            way.to(path).and_then(Directory::sync).map_err(|error| {
+                Failure::new(format!("{}: {}", self.target.path.join(path).display(), describe(&error)))
+            })?;
         }
         Ok(())
     }
@@ -167,107 +170,177 @@ impl Work<'_> {
     }
 
     fn stream(&self, batches: &[Vec<&Entry>], shared: &Shared) {
+        let (mut source, mut target) = (self.source.way(), self.target.way());
         loop {
             let index = shared.next.fetch_add(1, Ordering::Relaxed);
             let Some(batch) = batches.get(index) else { return };
-            let mut ready = Vec::new();
-            for (at, entry) in batch.iter().enumerate() {
-                // Of all batches: several of them may be of one directory.
-                let number = index * BATCH_FILES + at;
-                if shared.is_full.load(Ordering::Relaxed) {
-                    shared.counts.failed.fetch_add(1, Ordering::Relaxed);
-                    continue;
-                }
-                match self.prepare(entry, number, shared) {
-                    Ok(Some(copy)) => ready.push(copy),
-                    Ok(None) => {
-                        shared.counts.up_to_date.fetch_add(1, Ordering::Relaxed);
-                        shared.counts.bytes_there.fetch_add(entry.size, Ordering::Relaxed);
-                    }
-                    Err(error) => {
-                        // Whatever could not be written must not stay; a name that cannot be removed now is removed by the next run.
-                        let _ = copy::remove_if_there(&self.temporary(entry, number));
-                        shared.trouble(&entry.path, &error);
-                    }
-                }
+            let path = batch.first().map_or(Path::new(""), |entry| entry.parent());
+            match source.to(path).and_then(|source| Ok(Places { source, target: target.to(path)? })) {
+                Ok(at) => self.batch(index, batch, &at, shared),
+                Err(error) => batch.iter().for_each(|entry| shared.trouble(&entry.path, &error)),
             }
-            self.name(ready, shared);
         }
     }
 
-    /// The copy of one thing under its temporary name; none if the target has it.
-    fn prepare(&self, entry: &Entry, number: usize, shared: &Shared) -> io::Result<Option<Ready>> {
-        let (from, to) = (self.source.join(&entry.path), self.target.join(&entry.path));
-        let there = match fs::symlink_metadata(&to) {
-            Ok(there) if there.is_dir() => {
-                let message = "a directory has its name in the target; move that away";
-                return Err(io::Error::other(message));
+    /// Copies what is in one directory.
+    fn batch(&self, index: usize, batch: &[&Entry], at: &Places<'_>, shared: &Shared) {
+        let mut ready = Vec::new();
+        let mut lines = String::new();
+        for (place, entry) in batch.iter().enumerate() {
+            if shared.is_full.load(Ordering::Relaxed) {
+                shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+                continue;
             }
+            // The number is one of all batches: several of them may be of one directory.
+            let temporary = self.temporary(entry, index * BATCH_FILES + place);
+            match self.prepare(entry, &temporary, at, shared) {
+                Ok(Prepared::Copied(copy)) => ready.push(copy),
+                Ok(Prepared::There(record)) => {
+                    lines.extend(record.map(|record| plan::write_record(&entry.path, &record)));
+                    shared.counts.up_to_date.fetch_add(1, Ordering::Relaxed);
+                    shared.counts.bytes_there.fetch_add(entry.size, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    // Whatever could not be written must not stay; a name that cannot be removed now is removed by the next run.
+                    let _ = at.target.remove(&temporary);
+                    shared.trouble(&entry.path, &error);
+                }
+            }
+        }
+        self.name(ready, lines, at.target, shared);
+    }
+
+    /// The copy of one thing under its temporary name, if the target does not have it.
+    fn prepare<'e>(
+        &self,
+        entry: &'e Entry,
+        temporary: &OsStr,
+        at: &Places<'_>,
+        shared: &Shared,
+    ) -> io::Result<Prepared<'e>> {
+        let there = match at.target.look(entry.name()) {
             Ok(there) => Some(there),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let temporary = self.temporary(entry, number);
-        let path = entry.path.clone();
-        if entry.kind == Kind::Link {
-            if let Some(there) = there.filter(fs::Metadata::is_symlink)
-                && fs::read_link(&from)? == fs::read_link(&to)?
-            {
-                let status = fs::symlink_metadata(&from)?;
-                if stamp(&there) != stamp(&status) || !copy::has_attributes(&there, &status, self.how) {
-                    copy::keep_link_attributes(&to, &status, self.how)?;
-                }
-                return Ok(None);
-            }
-            copy::copy_link(&from, &temporary, self.how)?;
-            return Ok(Some(Ready { temporary, path, record: None }));
+        if let Some(there) = &there
+            && there.metadata()?.is_dir()
+        {
+            return Err(io::Error::other("a directory has its name in the target; move that away"));
         }
-        let status = fs::symlink_metadata(&from)?;
+        let from = at.source.look(entry.name())?;
+        let record = match entry.kind {
+            Kind::Link => {
+                if self.has_link(&from, there.as_ref())? {
+                    return Ok(Prepared::There(None));
+                }
+                copy::copy_link(&from, at.target, temporary, self.how)?;
+                None
+            }
+            Kind::File | Kind::Directory => {
+                if let Some(record) = self.has_file(entry, &from, there.as_ref(), at)? {
+                    let old = self.records.get(&entry.path);
+                    return Ok(Prepared::There(Some(record).filter(|record| old != Some(record))));
+                }
+                let source = at.source.read(entry.name())?;
+                Some(copy::copy_file(&source, at.target, temporary, self.how, &shared.counts.bytes)?)
+            }
+        };
+        Ok(Prepared::Copied(Ready { temporary: temporary.to_owned(), entry, record }))
+    }
+
+    /// Whether the target has a link that leads where `from` does; it has the attributes then, too.
+    fn has_link(&self, from: &File, there: Option<&File>) -> io::Result<bool> {
+        let status = from.metadata()?;
+        if !status.is_symlink() {
+            return Err(io::Error::other("it is no symbolic link any more; run the same command again"));
+        }
+        let Some(copy) = there else { return Ok(false) };
+        let there = copy.metadata()?;
+        if !there.is_symlink() || leads_to(from)? != leads_to(copy)? {
+            return Ok(false);
+        }
+        if stamp(&there) != stamp(&status) || !copy::has_attributes(&there, &status, self.how) {
+            copy::keep_link_attributes(copy, &status, self.how)?;
+        }
+        Ok(true)
+    }
+
+    /// The record of a file whose copy in the target is what it is; that has the attributes then, too.
+    fn has_file(
+        &self,
+        entry: &Entry,
+        from: &File,
+        there: Option<&File>,
+        at: &Places<'_>,
+    ) -> io::Result<Option<Record>> {
+        let status = from.metadata()?;
         if !status.is_file() {
             return Err(io::Error::other("it is no file any more; run the same command again"));
         }
-        if let Some(there) = there.filter(fs::Metadata::is_file)
-            && plan::is_up_to_date(stamp(&status), Some(stamp(&there)), self.records.get(&entry.path))
-        {
-            if !copy::has_attributes(&there, &status, self.how) {
-                copy::keep_attributes(&File::open(&to)?, &status, self.how)?;
-            }
+        let (Some(there), Some(record)) = (there, self.records.get(&entry.path)) else { return Ok(None) };
+        let there = there.metadata()?;
+        if !there.is_file() || !record.fits(stamp(&status), stamp(&there)) {
             return Ok(None);
         }
-        let record = copy::copy_file(&from, &temporary, self.how, &shared.counts.bytes)?;
-        Ok(Some(Ready { temporary, path, record: Some(record) }))
+        let has_attributes = copy::has_attributes(&there, &status, self.how);
+        if record.is_settled && has_attributes {
+            return Ok(Some(*record));
+        }
+        // One that may not be read is made again.
+        let Ok(copy) = at.target.read(entry.name()) else { return Ok(None) };
+        let there = copy.metadata()?;
+        // Others may have put something else in its place, or have given a file from elsewhere this name, too: that is replaced, and not changed.
+        if !there.is_file() || !record.fits(stamp(&status), stamp(&there)) || there.nlink() != 1 {
+            return Ok(None);
+        }
+        // Nothing runs as the owner of one file with the content of another one: both come from one copy.
+        if !has_attributes && status.mode() & SET_ID != 0 {
+            return Ok(None);
+        }
+        let record = if record.is_settled {
+            Some(*record)
+        } else {
+            copy::compare(&at.source.read(entry.name())?, &copy, record)?
+        };
+        if record.is_some() && !has_attributes {
+            copy::keep_attributes(&copy, &status, self.how)?;
+        }
+        Ok(record)
     }
 
-    fn temporary(&self, entry: &Entry, number: usize) -> PathBuf {
+    fn temporary(&self, entry: &Entry, number: usize) -> OsString {
         let name = proto::wire::header::crc32c(entry.path.as_os_str().as_bytes());
-        self.target.join(&entry.path).with_file_name(format!("{}{number}-{name:08x}", self.mark))
+        format!("{}{number}-{name:08x}", self.mark).into()
     }
 
-    /// Gives copies of one directory their names, and then notes them.
-    fn name(&self, ready: Vec<Ready>, shared: &Shared) {
+    /// Gives copies of one directory their names, and then notes them behind other `lines`.
+    fn name(&self, ready: Vec<Ready<'_>>, mut lines: String, directory: &Directory, shared: &Shared) {
         let mut named = Vec::new();
-        let mut lines = String::new();
-        for copy in ready {
-            match fs::rename(&copy.temporary, self.target.join(&copy.path)) {
+        for Ready { temporary, entry, record } in ready {
+            match directory.rename(&temporary, entry.name()) {
                 Ok(()) => {
-                    lines.extend(copy.record.map(|record| plan::write_record(&copy.path, &record)));
-                    named.push(copy);
+                    lines.extend(record.map(|record| plan::write_record(&entry.path, &record)));
+                    named.push(entry);
                 }
                 Err(error) => {
-                    let _ = copy::remove_if_there(&copy.temporary);
-                    shared.trouble(&copy.path, &error);
+                    let _ = directory.remove(&temporary);
+                    shared.trouble(&entry.path, &error);
                 }
             }
         }
-        let Some(first) = named.first() else { return };
-        let directory = self.target.join(&first.path);
-        let kept = directory.parent().map_or(Ok(()), sync_directory).and_then(|()| self.state.add(&lines));
-        for copy in &named {
+        if named.is_empty() && lines.is_empty() {
+            return;
+        }
+        // What is not noted of a file that was there is compared again.
+        let synced = if named.is_empty() { Ok(()) } else { directory.sync() };
+        let kept = synced.and_then(|()| self.state.add(&lines));
+        for entry in named {
             match &kept {
                 Ok(()) => {
                     shared.counts.copied.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(error) => shared.trouble(&copy.path, error),
+                Err(error) => shared.trouble(&entry.path, error),
             }
         }
     }
@@ -275,16 +348,32 @@ impl Work<'_> {
     /// Gives directories their modes, owners and times: of those deepest first, since each change below changes a time.
     pub fn end_directories(&self, entries: &[Entry]) -> Vec<String> {
         let mut troubles = Vec::new();
+        let (mut source, mut target) = (self.source.way(), self.target.way());
         for entry in entries.iter().rev().filter(|entry| entry.kind == Kind::Directory) {
-            let path = self.target.join(&entry.path);
-            let kept = fs::symlink_metadata(self.source.join(&entry.path))
-                .and_then(|status| copy::keep_attributes(&File::open(&path)?, &status, self.how));
+            let status = source.to(&entry.path).and_then(Directory::status);
+            let kept = status.and_then(|status| {
+                copy::keep_attributes(&target.to(&entry.path)?.readable()?, &status, self.how)
+            });
             if let Err(error) = kept {
+                let path = self.target.path.join(&entry.path);
                 troubles.push(format!("{}: {}", path.display(), describe(&error)));
             }
         }
         troubles
     }
+}
+
+/// Makes a directory if it is not there. Whether it is new.
+fn make_directory(parent: &Directory, name: &OsStr) -> io::Result<bool> {
+    // Until everything in it is there, nobody else looks at what may be private: its own mode comes at the end.
+    if parent.make(name)? {
+        return Ok(true);
+    }
+    if !parent.look(name)?.metadata()?.is_dir() {
+        return Err(io::Error::other("it is no directory, and the source has one there; move it away"));
+    }
+    parent.down(name)?.admit_owner()?;
+    Ok(false)
 }
 
 fn is_marked(name: &OsStr, mark: &str) -> bool {
@@ -295,7 +384,7 @@ fn is_marked(name: &OsStr, mark: &str) -> bool {
 fn batches(entries: &[Entry]) -> Vec<Vec<&Entry>> {
     let mut by_directory: BTreeMap<&Path, Vec<&Entry>> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.kind != Kind::Directory) {
-        by_directory.entry(entry.path.parent().unwrap_or(Path::new(""))).or_default().push(entry);
+        by_directory.entry(entry.parent()).or_default().push(entry);
     }
     let mut batches = Vec::new();
     for files in by_directory.into_values() {
