@@ -1,5 +1,6 @@
 """Data: what one mount writes, cuts and punches, the other reads at once."""
 
+import fcntl
 import mmap
 import os
 
@@ -138,6 +139,43 @@ def append_against_append(a, b, run):
         same(len(record) + 1, len(b"<%d %d>" % (int(who), int(n))) + (int(who) * 131 + int(n) * 17) % 700, "length")
         following[int(who)] += 1
     same(following, [count] * len(writers), "records")
+
+
+@case
+def append_set_later(a, b, run):
+    """O_APPEND that is set on open files with F_SETFL, as make does with its output, appends to what the other mount appended."""
+    with Open() as files:
+        fds = [files.fd(path(top, "f"), os.O_WRONLY | os.O_CREAT) for top in (a, b)]
+        for fd in fds:
+            fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+        want = b""
+        for n in range(run.rounds(50, 1000)):
+            record = b"<%d>" % n
+            same(os.write(fds[n % 2 if n < 20 else n // 3 % 2], record), len(record), "short write")
+            want += record
+    for top in (a, b):
+        same_bytes(get(path(top, "f")), want, "records")
+
+
+@case
+def allocated_side_by_side(a, b, run):
+    """Both mounts reserve the space of their part of one file, and write it, at the same time: nothing is cut off."""
+    part = 300_000
+    for n in range(run.rounds(20, 300)):
+        name = f"f{n}"
+        put(path(a, name), b"")
+
+        def worker(top, number):
+            def work():
+                with Open() as files:
+                    fd = files.fd(path(top, name), os.O_RDWR)
+                    os.posix_fallocate(fd, number * part, part)
+                    os.pwrite(fd, pattern(number, part), number * part)
+                    os.fsync(fd)
+            return work
+        at_once(*(worker(top, number) for number, top in enumerate((a, b, a, b))))
+        for top in (a, b):
+            same_bytes(get(path(top, name)), b"".join(pattern(number, part) for number in range(4)), name)
 
 
 @case
