@@ -168,6 +168,8 @@ impl<H: Handler> Target<H> {
             return Answer::refuse(if self.is_supervised() { Code::NotHere } else { Code::TryAgain });
         }
         let mut answer = match &call.request {
+            // Who asks in a session has not proved for whom.
+            Request::Connect(_) if call.session != 0 => Answer::refuse(Code::Malformed),
             Request::Connect(connect) => Box::pin(self.connect(&call.peer, connect)).await,
             _ => self.answer_in_session(call).await,
         };

@@ -1,6 +1,7 @@
 //! One connection of a peer, as its server sees it: lets requests in, sends answers back.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -62,6 +63,9 @@ struct Queue {
 /// What a frame brought.
 struct Taken {
     calls: Vec<Call>,
+    /// What can be said at once. The reader sends it, and reads no more until it has: a peer that asks and does not listen has only so
+    /// much answered.
+    said: Vec<Frame>,
     /// Where the answers of a batch gather.
     answers: Option<Arc<Answers>>,
 }
@@ -197,6 +201,8 @@ impl Connection {
     /// Reads requests until the connection ends; says why it did.
     async fn read(self: &Arc<Self>, mut conn: Conn) -> String {
         loop {
+            // There may always be a frame.
+            poll_fn(|cx| self.hub.rt().poll_step(cx)).await;
             let stop = race(self.hub.ended().wait(), self.ended.wait());
             let frame = match race(stop, conn.receiver.recv()).await {
                 Either::First(_) => return "it was given up".into(),
@@ -217,7 +223,7 @@ impl Connection {
                     return format!("the peer sent nonsense: {error}");
                 }
             };
-            let Taken { calls, answers } = taken;
+            let Taken { calls, said, answers } = taken;
             let mut calls = calls.into_iter();
             while let Some(call) = calls.next() {
                 let stop = race(self.hub.ended().wait(), self.ended.wait());
@@ -232,6 +238,12 @@ impl Connection {
             if let Some(answers) = answers {
                 self.answer_gathered(&answers);
             }
+            for frame in said {
+                let stop = race(self.hub.ended().wait(), self.ended.wait());
+                if let Either::First(_) = race(stop, self.sender.send(frame)).await {
+                    return "it was given up".into();
+                }
+            }
         }
     }
 
@@ -241,8 +253,9 @@ impl Connection {
         if header.flags & FLAG_BATCH != 0 {
             return self.take_in_batch(header, body);
         }
-        let call = self.take_in_one(header, body, bulk)?;
-        Ok(Taken { calls: call.into_iter().collect(), answers: None })
+        let mut said = Vec::new();
+        let call = self.take_in_one(header, body, bulk, &mut said)?;
+        Ok(Taken { calls: call.into_iter().collect(), said, answers: None })
     }
 
     fn take_in_batch(self: &Arc<Self>, header: Header, body: Bytes) -> Result<Taken, FrameError> {
@@ -250,11 +263,11 @@ impl Connection {
             return Err(FrameError::Direction("reply"));
         }
         let members = batch::decode(&header, body)?;
-        let mut calls = Vec::with_capacity(members.len());
+        let (mut calls, mut said) = (Vec::with_capacity(members.len()), Vec::new());
         for member in members {
             let Member { opcode, flags, xid, slot, body, .. } = member;
             let header = Header { opcode, flags, xid, slot, ..header.clone() };
-            match self.take_in_one(header, body, Vec::new()) {
+            match self.take_in_one(header, body, Vec::new(), &mut said) {
                 Ok(call) => calls.extend(call),
                 Err(error) => {
                     for Call { target, session, xid, .. } in calls {
@@ -265,15 +278,16 @@ impl Connection {
             }
         }
         let answers = Some(Arc::new(Answers::new(&header)));
-        Ok(Taken { calls, answers })
+        Ok(Taken { calls, said, answers })
     }
 
-    /// Looks at one message; `None` if it needs nothing more.
+    /// Looks at one message; `None` if it needs nothing more than what is `said`.
     fn take_in_one(
         self: &Arc<Self>,
         header: Header,
         body: Bytes,
         bulk: Vec<Bytes>,
+        said: &mut Vec<Frame>,
     ) -> Result<Option<Call>, FrameError> {
         if header.flags & FLAG_CALLBACK != 0 {
             return self.called_back(&header, body).map(|()| None);
@@ -282,31 +296,35 @@ impl Connection {
             return Err(FrameError::Direction("reply"));
         }
         if header.flags & FLAG_ARRIVED != 0 {
-            self.asked(header);
+            said.extend(self.asked(header));
             return Ok(None);
         }
         let request = match Request::take_body(header.opcode, body) {
             Ok(request) => request,
             Err(DecodeError::UnknownOperation(_)) => {
                 // A newer peer may know more operations; that is no nonsense.
-                self.answer(header, Answer::refuse(Code::NotSupported));
+                said.push(refusal(header, Code::NotSupported));
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
         };
         if header.session != 0 {
+            // It would name another client, and nobody asks for its proof here.
+            if matches!(request, Request::Connect(_)) {
+                return Err(FrameError::Direction("connect"));
+            }
             let (key, epoch) = ((header.target, header.session), header.session_epoch);
             match self.hub.sessions().enter(key, epoch, header.xid, self) {
                 Gate::Pass => {}
                 Gate::UnderWay => {
                     if header.flags & FLAG_RESENT != 0 {
-                        self.say_under_way(header, 0);
+                        said.push(under_way(header, 0));
                     }
                     return Ok(None);
                 }
                 Gate::Drop => return Ok(None),
                 Gate::Unknown => {
-                    self.answer(header, Answer::refuse(Code::NoSession));
+                    said.push(refusal(header, Code::NoSession));
                     return Ok(None);
                 }
             }
@@ -314,10 +332,10 @@ impl Connection {
             && !self.may_be(connect)
         {
             tracing::warn!(peer = %self.peer.from, client = %connect.client, "a peer asks for another's session");
-            self.answer(header, Answer::refuse(Code::Forbidden));
+            said.push(refusal(header, Code::Forbidden));
             return Ok(None);
         } else if !request.needs_no_session() {
-            self.answer(header, Answer::refuse(Code::NoSession));
+            said.push(refusal(header, Code::NoSession));
             return Ok(None);
         }
         Ok(Some(self.call_of(&header, request, bulk)))
@@ -379,7 +397,7 @@ impl Connection {
                 Offered::Parked => return,
                 Offered::Refused => {
                     self.hub.sessions().leave((header.target, header.session), header.xid);
-                    return self.answer(header, Answer::refuse(Code::TryAgain));
+                    return self.send(refusal(header, Code::TryAgain)).await;
                 }
                 Offered::Full(back) => call = *back,
             }
@@ -390,7 +408,7 @@ impl Connection {
             let mut room = std::pin::pin!(room);
             while self.hub.rt().timeout(limits::EARLY_REPLY_EVERY, room.as_mut()).await.is_none() {
                 // The client's questions are not read either.
-                self.say_under_way(header.clone(), 0);
+                self.send(under_way(header.clone(), 0)).await;
             }
         }
     }
@@ -517,38 +535,32 @@ impl Connection {
     }
 
     /// A client asks whether a request has arrived: nothing came with the question.
-    fn asked(self: &Arc<Self>, header: Header) {
-        match self.hub.sessions().ask((header.target, header.session), header.session_epoch, header.xid, self)
-        {
-            Gate::Pass => self.say_under_way(header, FLAG_ARRIVED),
-            Gate::UnderWay => self.say_under_way(header, 0),
-            Gate::Drop => {}
-            Gate::Unknown => self.answer(header, Answer::refuse(Code::NoSession)),
+    fn asked(self: &Arc<Self>, header: Header) -> Option<Frame> {
+        let key = (header.target, header.session);
+        match self.hub.sessions().ask(key, header.session_epoch, header.xid, self) {
+            Gate::Pass => Some(under_way(header, FLAG_ARRIVED)),
+            Gate::UnderWay => Some(under_way(header, 0)),
+            Gate::Drop => None,
+            Gate::Unknown => Some(refusal(header, Code::NoSession)),
         }
     }
+}
 
-    /// Tells a client that asks again that its request is being carried out.
-    fn say_under_way(self: &Arc<Self>, mut header: Header, more: u16) {
-        header.flags = FLAG_REPLY | FLAG_UNDER_WAY | more;
-        header.transno = Transno(0);
-        header.job = JobId::NONE;
-        let frame = frame::encode(header, &[], Vec::new(), false);
-        let here = self.clone();
-        self.hub.rt().run_in_place(async move { here.send(frame).await });
-    }
+/// Tells a client that asks again that its request is being carried out.
+fn under_way(mut header: Header, more: u16) -> Frame {
+    header.flags = FLAG_REPLY | FLAG_UNDER_WAY | more;
+    header.transno = Transno(0);
+    header.job = JobId::NONE;
+    frame::encode(header, &[], Vec::new(), false)
+}
 
-    /// Answers without asking the target.
-    fn answer(self: &Arc<Self>, mut header: Header, answer: Answer) {
-        header.flags = FLAG_REPLY;
-        header.transno = Transno(0);
-        header.job = JobId::NONE;
-        let (header, body, bulk) = put_answer(header, answer);
-        let frame = frame::encode(header, &body, bulk, false);
-        let (sender, ended) = (self.sender.clone(), self.ended.clone());
-        self.hub.rt().run_in_place(async move {
-            let _ = race(ended.wait(), sender.send(frame)).await;
-        });
-    }
+/// An answer that the target was not asked for.
+fn refusal(mut header: Header, code: Code) -> Frame {
+    header.flags = FLAG_REPLY;
+    header.transno = Transno(0);
+    header.job = JobId::NONE;
+    let (header, body, bulk) = put_answer(header, Answer::refuse(code));
+    frame::encode(header, &body, bulk, false)
 }
 
 /// The header of the reply to `call`, still without what the answer says.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
-use proto::Code;
-use proto::wire::messages::GetSequence;
+use proto::wire::messages::{Connect, GetSequence};
+use proto::{Code, Transno};
 use rpc::{Role, RpcError};
 use rt::sim::{Options as World, Sim};
 
-use crate::target::{Durable, Options, Server, TARGET, client_hub, identify, import, nid};
+use crate::target::{Durable, Options, Server, TARGET, client_hub, fsname, identify, import, nid};
 
 fn disk() -> Arc<Mutex<Durable>> {
     Arc::new(Mutex::new(Durable::default()))
@@ -34,6 +35,37 @@ fn a_name_alone_takes_nobodys_session() {
         assert_eq!(server.target.session_of(1), session, "the session is the victim's");
         let answered = victim.call(GetSequence {}).await.expect("the victim goes on");
         assert_eq!((answered.reply.seq, victim.state().evictions), (2, 0));
+        assert_eq!(sim.node_stats("victim").connects, 1);
+    });
+}
+
+/// In a session nobody asks for the proof that a Connect comes with.
+#[test]
+fn a_session_does_not_ask_for_another_one() {
+    let sim = Sim::new(World::seed(1));
+    sim.run(async {
+        let server = Server::start(sim.rt("server"), &disk(), Options::default()).await;
+        let hub = client_hub(sim.rt("victim"));
+        let victim = import(&hub, 1);
+        victim.call(GetSequence {}).await.expect("the target answers");
+        let session = server.target.session_of(1);
+        let thief = client_hub(sim.rt("thief"));
+        let own = import(&thief, 2);
+        own.call(GetSequence {}).await.expect("the target answers");
+        let stolen = Connect {
+            client: identify(&hub, 1),
+            features: 0,
+            fsname: fsname().to_string(),
+            boot: 0,
+            session_epoch: u64::MAX,
+            committed: Transno(0),
+            proof: Bytes::new(),
+        };
+        let asked = thief.rt().timeout(Duration::from_secs(5), own.call(stolen)).await;
+        assert!(!matches!(asked, Some(Ok(_))), "{asked:?}");
+        assert_eq!(server.target.session_of(1), session, "the session is the victim's");
+        let answered = victim.call(GetSequence {}).await.expect("the victim goes on");
+        assert_eq!((answered.reply.seq, victim.state().evictions), (3, 0));
         assert_eq!(sim.node_stats("victim").connects, 1);
     });
 }
