@@ -57,7 +57,8 @@ struct Inner {
     driver: Driver,
     /// Taken by [`Node::stop`].
     runtime: Mutex<Option<Runtime>>,
-    start: Instant,
+    /// [`awake_or_not`] then.
+    start: Duration,
     disk: disk::Disk,
     memory: Memory,
     /// When memory was given back last.
@@ -106,7 +107,7 @@ impl Node {
         let memory = Memory::new(memory::memory_bytes(), Some(heap::held));
         crate::buf::set_limit(memory.limit());
         let room = Arc::new(net::room::Room::within(memory.bytes()));
-        let (start, released) = (Instant::now(), Mutex::new(Instant::now()));
+        let (start, released) = (awake_or_not(), Mutex::new(Instant::now()));
         Ok(Node { inner: Arc::new(Inner { driver, runtime, start, disk, memory, room, released }) })
     }
 
@@ -130,9 +131,10 @@ impl Node {
         }
     }
 
-    /// Time since the node started.
+    /// Time since the node started. It goes on while the machine is suspended: what others take for over then is over here, too.
     pub fn now(&self) -> Time {
-        Time(u64::try_from(self.inner.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let since = awake_or_not().saturating_sub(self.inner.start);
+        Time(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Real time.
@@ -157,12 +159,12 @@ impl Node {
 
     /// Waits until `time`.
     pub async fn sleep_until(&self, time: Time) {
-        let deadline = self.inner.start + Duration::from_nanos(time.0);
         // A time gone by is answered at once, like in a simulation: tokio would round up to the next tick.
-        if deadline <= Instant::now() {
+        let left = Duration::from_nanos(time.0.saturating_sub(self.now().0));
+        if left.is_zero() {
             return;
         }
-        self.inner.driver.sleep_until(deadline).await;
+        self.inner.driver.sleep_until(Instant::now() + left).await;
     }
 
     /// Runs `future` as a task. A panic in a task is a bug that nobody would see, so it ends the process.
@@ -257,6 +259,15 @@ impl Drop for Inner {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Time since the machine started, with what it was suspended for.
+fn awake_or_not() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
 }
 
 /// Polls `future` inside the runtime, whichever thread polls.
