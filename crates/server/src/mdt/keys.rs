@@ -208,6 +208,11 @@ pub fn owners(target: DataTarget, layout: Fid, (boot, number): (u64, u64)) -> By
     key.into()
 }
 
+/// What the keys of [`owners`] have in common that name the same objects; none for another key.
+pub fn owned(key: &[u8]) -> Option<&[u8]> {
+    if key.first() == Some(&OWNERS) { key.get(..key.len().checked_sub(16)?) } else { None }
+}
+
 /// Target and layout id of a key of a target's list.
 pub fn target_parts(key: &[u8]) -> Option<(DataTarget, Fid)> {
     let (index, rest) = key.get(1..)?.split_first_chunk::<4>()?;

@@ -196,6 +196,7 @@ impl Changes {
     pub fn join(&mut self, later: Changes) {
         for change in later.changes {
             self.bytes += change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
+            self.supersede(&change.key);
             match self.places.get(&change.key) {
                 Some(place) => {
                     if let Some(before) = self.changes.get_mut(*place) {
@@ -215,6 +216,16 @@ impl Changes {
         self.sums.join(later.sums);
         self.dead.extend(later.dead);
         self.records.extend(later.records);
+    }
+
+    /// Objects that get another owner once more in one transaction are told of the last one alone: to them both would be of the same age.
+    fn supersede(&mut self, key: &Bytes) {
+        let Some(objects) = keys::owned(key) else { return };
+        for (_, place) in self.places.range(Bytes::copy_from_slice(objects)..key.clone()) {
+            if let Some(before) = self.changes.get_mut(*place) {
+                before.value = None;
+            }
+        }
     }
 
     /// The changes as the store takes them.

@@ -103,7 +103,8 @@ impl Ahead {
             Some(_) => fid,
             None => state.dirs.dir_of(fid)?,
         };
-        if state.waiting.len() >= WAITING_MAX {
+        let gives_away = set.uid.is_some() || set.gid.is_some();
+        if state.waiting.len() >= WAITING_MAX || gives_away && !self.has_few_objects(fid) {
             return None;
         }
         let set = SetAttr { cred: foretell::cred_of(caller), ..set.clone() };
@@ -120,6 +121,11 @@ impl Ahead {
         let (job, era) = (job::current(), self.era_of(fid));
         self.told(&mut state, Promise { promise, fids, dirs: smallvec![dir], job, era, file });
         Some(entry)
+    }
+
+    /// Each object of a file has to be told what becomes of it: the MDT writes much for many.
+    fn has_few_objects(&self, fid: Fid) -> bool {
+        self.meta.known_entry(fid).is_some_and(|entry| are_few(&entry))
     }
 
     /// Takes the only name of a file away of which nobody else can know, or of an empty directory, and has the MDT take it later; `None` if it has
@@ -143,10 +149,7 @@ impl Ahead {
             false => state.dirs.dir_of(fid) == Some(parent),
         };
         // One of many attributes or objects is asked for apart: the MDT has much to write for it.
-        let is_small = |entry: &Entry| {
-            let objects = entry.layout.as_ref().map_or(0, |layout| layout.object_count());
-            !entry.xattrs && objects <= OBJECTS_FEW
-        };
+        let is_small = |entry: &Entry| !entry.xattrs && are_few(entry);
         let known = self.meta.known_entry(fid).filter(|entry| is_ours && is_small(entry))?;
         if !self.meta.may_remove_ahead(parent, |dir| foretell::may_change(caller, dir)) {
             return None;
@@ -214,4 +217,9 @@ impl Ahead {
             self.targets.is_active(id) && config.target(id).is_some() && !config.is_removed(id)
         })
     }
+}
+
+/// Whether a file has few objects.
+fn are_few(entry: &Entry) -> bool {
+    entry.layout.as_ref().map_or(0, |layout| layout.object_count()) <= OBJECTS_FEW
 }

@@ -235,9 +235,11 @@ pub(super) fn finish(
     Ok(done)
 }
 
-/// A new file is open from now on, if that was asked for.
+/// A new file is open from now on, if that was asked for. A client that repeats its create after a restart says by itself what it has open to
+/// read ([`super::restate_opens`]): it may have closed the file again since, of which there is nothing to repeat.
 pub(super) fn opened(mdt: &Mdt, ctx: &Ctx, fid: Fid, opening: Option<Opening>) {
-    if let Some(Opening { handle, writes }) = opening {
+    if let Some(Opening { handle, writes }) = opening.filter(|opening| opening.writes || ctx.replay.is_none())
+    {
         let opener = Opener { session: ctx.session().handle(), handle };
         mdt.opens.open(fid, opener, writes, true);
         ctx.data().opened(handle, fid);

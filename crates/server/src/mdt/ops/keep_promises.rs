@@ -204,6 +204,10 @@ fn committed(mdt: &Mdt, ctx: &Ctx, planned: Planned<'_>, kept: &mut Kept) {
 /// The client has told already what it makes in the new directory: it has it to itself even if somebody has a limit by now, and even if
 /// nothing else of it may be kept because too much is.
 fn grant_alone(mdt: &Mdt, ctx: &Ctx, dir: Fid, lock: &mut Granted) {
+    // Whoever repeats it after a restart says by itself what it has.
+    if !ctx.keeps() {
+        return;
+    }
     let (bits, session) = (&mdt.grants.bits, ctx.session().handle());
     let is_granted = match lock.bits {
         0 => bits.restate_alone(session, dir),

@@ -51,7 +51,7 @@ fn restate(mdt: &Mdt, ctx: &Ctx, held: &OpenHeld) -> Step<Option<Want>> {
 mod tests {
     use std::time::Duration;
 
-    use proto::wire::messages::{GetAttr, OPEN_READ, Unlink};
+    use proto::wire::messages::{Create, GetAttr, OPEN_READ, Unlink};
     use proto::{ClientId, Cred, Fid, Name, Transno};
 
     use super::*;
@@ -113,6 +113,37 @@ mod tests {
         assert_eq!(world.keys(keys::ORPHAN), 1);
         a.close(kept, held.handle, false, None);
         assert_eq!(b.attr(kept), Err(Code::Stale));
+        assert_eq!(world.keys(keys::ORPHAN), 0);
+    }
+
+    /// The close changed nothing, so nobody repeats it.
+    #[test]
+    fn a_file_that_was_made_to_be_read_and_closed_goes_with_its_last_name() {
+        let world = World::new();
+        let (a, b) = (world.client(1), world.client(2));
+        world.sync();
+        let create = Create { open: OPEN_READ, ..a.create_request(Fid::ROOT, "f", 0o100_644) };
+        let (fid, xid) = (create.fid, a.xid() + 1);
+        let made = a.send(xid, create.clone());
+        let Ok(Reply::Create(created)) = made.result else { panic!("{made:?}") };
+        a.skip_to(xid);
+        a.close(fid, created.handle, false, None);
+        drop(b);
+        let (world, boot) = crashed(world);
+        let clients = back(&world, boot);
+        let [a, b] = &clients;
+        let replayed = a.start_replay(xid, made.transno, create);
+        // The replay's turn comes once the other one has none.
+        let b_goes_on = b.start(600, GetAttr { fid: Fid::ROOT });
+        let answer = world.sim.run(replayed);
+        assert!(answer.result.is_ok(), "{answer:?}");
+        let a_goes_on = a.start(600, GetAttr { fid: Fid::ROOT });
+        for pending in [a_goes_on, b_goes_on] {
+            assert!(world.sim.run(pending).result.is_ok());
+        }
+        b.unlink(Fid::ROOT, "f").expect("it is there again");
+        world.sim.run_for(Duration::from_secs(60));
+        assert_eq!(b.attr(fid).map(drop), Err(Code::Stale));
         assert_eq!(world.keys(keys::ORPHAN), 0);
     }
 

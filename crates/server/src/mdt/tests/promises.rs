@@ -60,6 +60,22 @@ fn each_builds_on_those_before_it_and_all_are_one_change() {
     world.check_inodes();
 }
 
+/// To their targets both owners would be of the same age, and the first would come first.
+#[test]
+fn objects_are_told_of_the_last_owner_alone() {
+    let world = World::new();
+    let client = world.client(1);
+    let file = client.create_request(Fid::ROOT, "f", 0o100_644);
+    let fid = file.fid;
+    let gives = |uid| set(SetAttr { uid: Some(uid), ..client.set_attr(fid, &Cred::root()) });
+    let kept = keep(&client, vec![made(Create { open: OPEN_WRITE, ..file }), gives(5), gives(6)]);
+    assert_eq!(codes(&kept.expect("they are right")), [None; 3]);
+    let targets = client.call(msg::Open { fid, open: 0, cred: Cred::root() }).expect("it was made").layout;
+    let count = targets.map_or(0, |layout| layout.object_count());
+    assert!(count > 0);
+    assert_eq!(world.keys(keys::OWNERS), count, "one for each object");
+}
+
 #[test]
 fn one_that_is_refused_changes_nothing_and_the_others_are_made() {
     let world = World::new();
