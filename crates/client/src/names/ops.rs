@@ -220,13 +220,19 @@ impl Names {
                 self.ahead.leave_now(new_parent).await;
             }
         }
+        let moved = match self.meta.known_name(caller, parent, &old_name) {
+            Known::File(fid) => self.meta.stamp_of(fid),
+            _ => None,
+        };
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(parent, caller, rename).await?;
         let renamed = answered.reply;
         let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
         [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
         let asked = changing.done(&[renamed.fid, replaced]);
-        self.meta.learn_name(&asked, new_parent, &new_name, renamed.fid);
+        if let Some(moved) = moved.filter(|(fid, _)| *fid == renamed.fid) {
+            self.meta.learn_name(&asked, (new_parent, &new_name), moved);
+        }
         if replaced != Fid::ZERO {
             self.meta.forget_nameless(replaced);
         }

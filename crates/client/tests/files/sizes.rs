@@ -62,6 +62,7 @@ fn what_was_written_here_is_known_when_it_is_closed() {
         assert_eq!((told.fid, told.size, told.size_known), (attr.fid, 9, true));
         assert!(!told.keep_name.is_zero() && told.keep_attr, "the kernel may keep it, too");
         assert_eq!(looks() - before, 0, "its close has told what it is now");
+        drop(told);
         let change = AttrChange { size: Some(4), ..AttrChange::default() };
         client.files().setattr(&root(), attr.fid, change, None).await.expect("the owner may");
         rt.sleep(Duration::from_secs(3)).await;
@@ -69,6 +70,7 @@ fn what_was_written_here_is_known_when_it_is_closed() {
         let told = client.names().getattr(attr.fid).await.expect("it is there");
         assert_eq!((told.size, told.size_known), (4, true));
         assert_eq!(looks() - before, 0, "so has the size that was told");
+        drop(told);
         // What another client changes is called back as ever.
         let other = world.mounted(Limits::default()).await;
         let mode = AttrChange { mode: Some(0o600), ..AttrChange::default() };

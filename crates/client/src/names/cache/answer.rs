@@ -92,8 +92,11 @@ impl MetadataCache {
     /// The same of the file that a name means, and the name.
     pub(crate) fn learn_named(self: &Arc<Self>, asked: &Asked<'_>, parent: Fid, name: &Name, entry: &Entry) {
         // A lock that came with another answer says nothing of what this one read.
-        if self.learn(asked, entry) && entry.lock.bits & LOCK_LOOKUP != 0 {
-            self.learn_name(asked, parent, name, entry.attr.fid);
+        if self.learn(asked, entry)
+            && entry.lock.bits & LOCK_LOOKUP != 0
+            && let Some(now) = self.stamp_of(entry.attr.fid)
+        {
+            self.learn_name(asked, (parent, name), now);
         }
     }
 
@@ -105,8 +108,11 @@ impl MetadataCache {
             inode.learn(entry);
             inode.made();
         });
-        if is_kept && entry.lock.bits & LOCK_LOOKUP != 0 {
-            self.learn_name(asked, parent, name, fid);
+        if is_kept
+            && entry.lock.bits & LOCK_LOOKUP != 0
+            && let Some(now) = self.stamp_of(fid)
+        {
+            self.learn_name(asked, (parent, name), now);
         }
     }
 
@@ -136,16 +142,26 @@ impl MetadataCache {
         is_kept
     }
 
-    /// Keeps a name of a file that was learnt before.
-    pub(crate) fn learn_name(self: &Arc<Self>, asked: &Asked<'_>, parent: Fid, name: &Name, fid: Fid) {
-        let stamp = {
+    /// What the names of a file are told with now, if it may have some: for [`MetadataCache::learn_name`].
+    pub(crate) fn stamp_of(&self, fid: Fid) -> Option<(Fid, u64)> {
+        let part = self.inodes.part(fid);
+        part.inodes.get(&fid).filter(|file| file.keeps_names()).map(|file| (fid, file.stamp))
+    }
+
+    /// Keeps a name of a file that was learnt before, if nothing has been called back since `stamp`: else somebody else may have changed
+    /// it again by now.
+    pub(crate) fn learn_name(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        (parent, name): (Fid, &Name),
+        (fid, stamp): (Fid, u64),
+    ) {
+        {
             let mut part = self.inodes.part(fid);
-            part.inodes.get_mut(&fid).filter(|file| file.keeps_names()).map(|file| {
-                file.named = Some((parent, name.clone()));
-                file.stamp
-            })
-        };
-        let Some(stamp) = stamp else { return };
+            let file = part.inodes.get_mut(&fid);
+            let Some(file) = file.filter(|file| file.keeps_names() && file.stamp == stamp) else { return };
+            file.named = Some((parent, name.clone()));
+        }
         // The lock is the file's, not the directory's.
         let granted = Granted { bits: 0, number: u64::MAX };
         self.inodes.learn(asked, parent, granted, |dir| dir.learn_name(name.clone(), fid, stamp));

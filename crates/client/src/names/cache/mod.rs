@@ -5,6 +5,7 @@
 //! kernel, [`recall`] the callbacks, [`promise`] what is told before the MDT has made it.
 
 mod answer;
+mod gate;
 mod inode;
 mod promise;
 mod recall;

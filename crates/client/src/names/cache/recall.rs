@@ -99,8 +99,9 @@ impl MetadataCache {
         // It ends when the last answer has arrived that was made before.
         let _ = filled.await;
         recall.is_at(Stage::Forgetting);
-        // A change of this client's own, an exchange of names perhaps, may have had it drop the bit and not the kernel the name.
-        self.forget_kept(fid, gone | bits & LOCK_LOOKUP).await;
+        // What the client has not by now it may have had: another callback may just be having the kernel forget it, or a change of this
+        // client's own, an exchange of names perhaps, may have had it drop the bit and not the kernel the name.
+        self.forget_kept(fid, gone | bits).await;
         if let Some(open) = unused {
             recall.is_at(Stage::Closing);
             self.close_kept(fid, open).await;

@@ -14,6 +14,7 @@ use rt::memory::{Share, User};
 use rt::sync::oneshot;
 use smallvec::SmallVec;
 
+use super::gate::{Filling, Gate};
 use super::inode::{BITS, DeadName, Inode, OpenKept, Touch};
 use crate::lock::Keep;
 use crate::order::{CHANGES, INODES, LEAF, Mutex, MutexGuard};
@@ -65,19 +66,6 @@ impl Tombstone {
     fn taken(&self, number: u64) -> u32 {
         let taken = self.numbers.iter().enumerate().filter(|(_, taken)| **taken >= number);
         taken.fold(0, |bits, (at, _)| bits | 1 << at)
-    }
-}
-
-/// Answers that are on their way to the kernel; a callback waits for those that began before it.
-struct Gate {
-    filling: Arc<oneshot::Sender<()>>,
-    filled: oneshot::Receiver<()>,
-}
-
-impl Gate {
-    fn new() -> Gate {
-        let (sender, filled) = oneshot::channel();
-        Gate { filling: Arc::new(sender), filled }
     }
 }
 
@@ -297,14 +285,13 @@ impl Part {
     }
 
     /// Keeps the part's callbacks waiting until the answer has reached the kernel.
-    pub(super) fn filling(&self) -> Arc<oneshot::Sender<()>> {
-        self.gate.filling.clone()
+    pub(super) fn filling(&self) -> Arc<Filling> {
+        self.gate.filling()
     }
 
     /// Answers that are on their way to the kernel now: done when all have arrived.
     pub(super) fn close_gate(&mut self) -> oneshot::Receiver<()> {
-        let old = std::mem::replace(&mut self.gate, Gate::new());
-        old.filled
+        self.gate.close()
     }
 }
 

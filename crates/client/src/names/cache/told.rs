@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::Attr;
-use rt::sync::oneshot;
+
+use super::gate::Filling;
 
 /// Has to be held until the answer has reached the kernel: a callback for what it says waits for it.
 ///
@@ -18,14 +19,14 @@ use rt::sync::oneshot;
 /// may_cross_an_await::<weft_client::Told>();
 /// ```
 #[derive(Clone, Default)]
-pub struct Fill(Option<Arc<oneshot::Sender<()>>>, PhantomData<*const ()>);
+pub struct Fill(Option<Arc<Filling>>, PhantomData<*const ()>);
 
 /// An answer on its way to its keeper, to be dropped when it has arrived.
 #[derive(Clone)]
-pub struct OnItsWay(#[allow(dead_code)] Option<Arc<oneshot::Sender<()>>>);
+pub struct OnItsWay(#[allow(dead_code)] Option<Arc<Filling>>);
 
 impl Fill {
-    pub(super) fn new(gate: Arc<oneshot::Sender<()>>) -> Fill {
+    pub(super) fn new(gate: Arc<Filling>) -> Fill {
         Fill(Some(gate), PhantomData)
     }
 
