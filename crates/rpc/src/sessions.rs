@@ -130,8 +130,19 @@ impl Entry {
         self.callee.clone()
     }
 
+    /// The session lives on `connection` now, or on none.
+    fn moves(&mut self, key: Key, connection: Option<&Arc<Connection>>) {
+        if let Some(before) = std::mem::replace(&mut self.connection, connection.cloned()) {
+            before.unsettle(key);
+        }
+        if let Some(connection) = connection {
+            connection.settle(key);
+        }
+    }
+
     /// Tells everybody who waits for an answer that none will come.
-    fn end(self) {
+    fn end(mut self, key: Key) {
+        self.moves(key, None);
         drop(self.waiting);
         if let Some(callee) = self.callee {
             callee.room.close();
@@ -154,7 +165,7 @@ impl Sessions {
             return;
         }
         entry.session_epoch = session_epoch;
-        entry.connection = Some(connection.clone());
+        entry.moves(key, Some(connection));
         if matches!(entry.way, Some(Way::Here(_))) {
             entry.way = None;
         }
@@ -186,7 +197,7 @@ impl Sessions {
                 return;
             }
             entry.session_epoch = session_epoch;
-            entry.connection = None;
+            entry.moves(key, None);
             entry.way = Some(Way::Here(driver.clone()));
             entry.absent = None;
             entry.callee.clone()
@@ -245,15 +256,15 @@ impl Sessions {
     pub(crate) fn ended(&self, key: Key) {
         let entry = self.entries.lock().remove(&key);
         if let Some(entry) = entry {
-            entry.end();
+            entry.end(key);
         }
     }
 
     /// A session was ended against its client's will: a client that is there is made to connect again, and learns of it.
     pub(crate) fn evicted(&self, key: Key) {
         let Some(mut entry) = self.entries.lock().remove(&key) else { return };
-        let (connection, way) = (entry.connection.take(), entry.way.take());
-        entry.end();
+        let (connection, way) = (entry.connection.clone(), entry.way.take());
+        entry.end(key);
         // As a task: the caller holds guards of its own.
         self.rt.spawn(async move {
             if let Some(connection) = connection {
@@ -271,8 +282,12 @@ impl Sessions {
     pub(crate) fn connection_lost(&self, connection: &Arc<Connection>) {
         let callees: Vec<_> = {
             let mut entries = self.entries.lock();
-            let hit = entries.values_mut().filter(|entry| entry.lives_on(connection));
-            hit.filter_map(|entry| entry.lost(self.rt.now(), connection.was_silent())).collect()
+            let mut lost = |key| {
+                let entry = entries.get_mut(&key).filter(|entry| entry.lives_on(connection))?;
+                entry.lost(self.rt.now(), connection.was_silent())
+            };
+            // Not all sessions are gone through: a switch may take thousands of connections at once.
+            connection.take_settled().into_iter().filter_map(&mut lost).collect()
         };
         for callee in callees {
             callee.moved();
@@ -284,10 +299,10 @@ impl Sessions {
         let ended: Vec<_> = {
             let mut entries = self.entries.lock();
             let keys: Vec<_> = entries.range((target, 0)..=(target, u64::MAX)).map(|(key, _)| *key).collect();
-            keys.iter().filter_map(|key| entries.remove(key)).collect()
+            keys.iter().filter_map(|key| Some((*key, entries.remove(key)?))).collect()
         };
-        for entry in ended {
-            entry.end();
+        for (key, entry) in ended {
+            entry.end(key);
         }
     }
 

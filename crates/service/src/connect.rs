@@ -35,6 +35,10 @@ impl<H: Handler> Target<H> {
         {
             return Answer::refuse(code_of(&error));
         }
+        // Another Connect of this client may have ended it meanwhile, and nobody would end it again.
+        if session.is_over() {
+            return Answer::refuse(Code::TryAgain);
+        }
         answered::<H>(Done::unchanged(Reply::Connect(connected)))
     }
 

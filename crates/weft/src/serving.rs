@@ -14,7 +14,7 @@ use proto::{Code, Fid, FsName, Nid, TargetKind};
 use rpc::{Hub, Keys, Protect};
 use rt::Rt;
 use rt::os::process::Signals;
-use rt::wait::{Either, race};
+use rt::wait::{Either, join_all, race};
 use server::StartError;
 use server::owner::{Supervised, supervise};
 use store::Store;
@@ -94,9 +94,12 @@ pub fn is_in_use(error: &StartError) -> bool {
 /// Stops targets: the MDT while the OSTs can still be told what to destroy, the MGS last.
 pub async fn stop_supervised(mut supervised: Vec<Arc<Supervised>>) {
     supervised.sort_by_key(|target| stop_order(target.target().kind));
-    for target in supervised {
-        target.stop().await;
-        tracing::info!(target = %target.target(), "stopped");
+    for of_a_kind in supervised.chunk_by(|one, other| one.target().kind == other.target().kind) {
+        let stopping = of_a_kind.iter().map(|target| async move {
+            target.stop().await;
+            tracing::info!(target = %target.target(), "stopped");
+        });
+        join_all(stopping).await;
     }
 }
 

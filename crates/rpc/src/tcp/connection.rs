@@ -1,6 +1,6 @@
 //! One connection of a peer, as its server sees it: lets requests in, sends answers back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::hub::Hub;
 use crate::keys::Role;
 use crate::limits;
 use crate::service::{Answer, Call, Origin, Peer};
-use crate::sessions::Gate;
+use crate::sessions::{self, Gate};
 
 /// One connection of a peer.
 pub(crate) struct Connection {
@@ -51,6 +51,8 @@ pub(crate) struct Connection {
     calling: AtomicUsize,
     /// Something was done: there may be room to read on.
     room: Notify,
+    /// The sessions that live on it.
+    living: Mutex<BTreeSet<sessions::Key>>,
 }
 
 #[derive(Default)]
@@ -158,6 +160,7 @@ impl Connection {
             queue: Mutex::new(Queue::default()),
             calling: AtomicUsize::new(0),
             room: Notify::new(),
+            living: Mutex::default(),
         });
         let reason = connection.read(conn).await;
         connection.ended.end();
@@ -168,6 +171,21 @@ impl Connection {
         }
         hub.sessions().connection_lost(&connection);
         tracing::info!(peer = %connection.peer.from, reason, "a connection ends");
+    }
+
+    /// A session lives here from now on.
+    pub(crate) fn settle(&self, key: sessions::Key) {
+        self.living.lock().insert(key);
+    }
+
+    /// A session ended, or lives elsewhere.
+    pub(crate) fn unsettle(&self, key: sessions::Key) {
+        self.living.lock().remove(&key);
+    }
+
+    /// The sessions that live here, and do no more.
+    pub(crate) fn take_settled(&self) -> BTreeSet<sessions::Key> {
+        std::mem::take(&mut self.living.lock())
     }
 
     /// When the other side was heard last.

@@ -14,7 +14,7 @@ use proto::limits::NIDS_MAX;
 use proto::owner::{Owners, Record, Server, TTL, Verdict};
 use proto::wire::messages as msg;
 use proto::wire::{DecodeError, Reader, Wire};
-use proto::{Code, TargetId, TargetKind};
+use proto::{Code, TargetId, TargetKind, Transno};
 use rt::sync::Notify;
 use rt::{Rt, Time};
 use service::{Stop, code_of, keys};
@@ -92,10 +92,8 @@ impl OwnerTable {
             if !self.is_newest(&take.server, question) {
                 return Ok(nothing_taken());
             }
-            let (given, changes, next) = self.try_take(&server, &take.wanted, until);
-            if !given.is_empty() {
-                let transno = self.store.commit(Batch { changes, ..Batch::default() });
-                let transno = transno.map_err(|error| code_of(&error))?;
+            let (given, transno, next) = self.try_take(&server, &take.wanted, until)?;
+            if let Some(transno) = transno {
                 self.store.committed(transno).await.map_err(|error| code_of(&error))?;
                 let former = given.iter().filter_map(|(_, former)| former.clone()).collect();
                 let taken = given.into_iter().map(|(taken, _)| taken).collect();
@@ -128,13 +126,18 @@ impl OwnerTable {
         self.newest.lock().get(server) == Some(&question)
     }
 
-    /// What `server` gets now, with what has to be made durable for it; and when to look again.
+    /// Records a change of owners. Called under their lock: what is changed later comes later in the log.
+    fn commit(&self, changes: Vec<Change>) -> Result<Transno, Code> {
+        self.store.commit(Batch { changes, ..Batch::default() }).map_err(|error| code_of(&error))
+    }
+
+    /// What `server` gets now, and when that is durable, if there is something; and when to look again.
     fn try_take(
         &self,
         server: &Server,
         wanted: &[msg::Wanted],
         until: Time,
-    ) -> (Vec<Given>, Vec<Change>, Time) {
+    ) -> Result<(Vec<Given>, Option<Transno>, Time), Code> {
         let now = self.rt.now().0;
         let (mut given, mut changes, mut next) = (Vec::new(), Vec::new(), until);
         let mut owners = self.owners.lock();
@@ -153,7 +156,8 @@ impl OwnerTable {
                 Verdict::Wait(time) => next = next.min(Time(time)),
             }
         }
-        (given, changes, next)
+        let transno = if given.is_empty() { None } else { Some(self.commit(changes)?) };
+        Ok((given, transno, next))
     }
 
     /// A server has stopped a target.
@@ -164,13 +168,15 @@ impl OwnerTable {
         }
         let msg::ReleaseTarget { server, instance, tenure, to } = release;
         let now = self.rt.now().0;
-        let record = self.owners.lock().release(now, server, *instance, tenure, to);
-        // It is nobody's wish to release what is somebody else's by now.
-        let Some(record) = record else { return Ok(msg::Done {}) };
-        tracing::info!(target = %tenure.target, server, to, "released");
-        // Who gets it next makes its own grant durable, and this with it: the log keeps the order.
-        let batch = Batch { changes: vec![change(tenure.target, &record)], ..Batch::default() };
-        self.store.commit(batch).map_err(|error| code_of(&error))?;
+        {
+            let mut owners = self.owners.lock();
+            let record = owners.release(now, server, *instance, tenure, to);
+            // It is nobody's wish to release what is somebody else's by now.
+            let Some(record) = record else { return Ok(msg::Done {}) };
+            tracing::info!(target = %tenure.target, server, to, "released");
+            // Who gets it next makes its own grant durable, and this with it: the log keeps the order.
+            self.commit(vec![change(tenure.target, &record)])?;
+        }
         self.changed.notify_waiters();
         Ok(msg::Done {})
     }
@@ -178,10 +184,11 @@ impl OwnerTable {
     /// An owner begins to use a target's directory.
     pub async fn settle(&self, settle: &msg::SettleTarget) -> Result<msg::Done, Code> {
         check_lengths(&settle.server, 1)?;
-        let record = self.owners.lock().settle(&settle.server, settle.instance, &settle.tenure);
-        let record = record.ok_or(Code::Stale)?;
-        let batch = Batch { changes: vec![change(settle.tenure.target, &record)], ..Batch::default() };
-        let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
+        let transno = {
+            let mut owners = self.owners.lock();
+            let record = owners.settle(&settle.server, settle.instance, &settle.tenure);
+            self.commit(vec![change(settle.tenure.target, &record.ok_or(Code::Stale)?)])?
+        };
         self.store.committed(transno).await.map_err(|error| code_of(&error))?;
         Ok(msg::Done {})
     }

@@ -222,14 +222,20 @@ impl Shared {
                 in_place: taken.in_place,
             };
             let (supervision, orders) = supervision(Some(owned));
-            match start_supervised(&self.hub, self.config.clone(), supervision).await {
-                Err(error) => {
+            let starting = start_supervised(&self.hub, self.config.clone(), supervision);
+            match supervised.stop.unless(starting).await {
+                None => {
+                    // Its directory may still be open until the process ends: nobody is told that it is free.
+                    self.ownerships.forget(&ownership);
+                    break;
+                }
+                Some(Err(error)) => {
                     tracing::error!(%target, %error, "the target does not start here");
                     self.ownerships.release(&ownership, "").await;
-                    self.hub.rt().sleep(pause).await;
+                    rest(self.hub.rt(), &supervised, pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
-                Ok(running) => {
+                Some(Ok(running)) => {
                     pause = PAUSE_MIN;
                     let running = Arc::new(running);
                     supervised.set(State::Serving, Some(running.clone()));
@@ -361,10 +367,13 @@ impl Sole {
         loop {
             let Some(running) = next.take() else {
                 let (supervision, new) = supervision(None);
-                match start_supervised(&self.hub, self.config.clone(), supervision).await {
+                // It may wait for an MGS that is away.
+                let starting = start_supervised(&self.hub, self.config.clone(), supervision);
+                match supervised.stop.unless(starting).await {
+                    None => break,
                     // What it took this time says nothing of the next.
-                    Ok(running) => (next, orders, pause) = (Some(running), new, PAUSE_MIN),
-                    Err(error) => {
+                    Some(Ok(running)) => (next, orders, pause) = (Some(running), new, PAUSE_MIN),
+                    Some(Err(error)) => {
                         tracing::error!(target = %supervised.target, %error, "the target does not start again");
                         if supervised.stop.unless(self.hub.rt().sleep(pause)).await.is_none() {
                             break;

@@ -3,8 +3,9 @@
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Cred, Fid, Transno};
+use rpc::Role;
 
-use crate::mdt::testing::{Client, NODE, World};
+use crate::mdt::testing::{Client, NODE, World, ask};
 
 fn mkdir(client: &Client, parent: Fid, text: &str) -> msg::Create {
     client.create_request(parent, text, 0o040_755)
@@ -194,22 +195,20 @@ fn connections_follow_one_another() {
 fn what_does_not_belong_here_is_refused() {
     let world = World::without_locks();
     let client = world.client(1);
-    let connect = |fsname: &str, features| {
-        let (client_id, fsname) = (ClientId(9), fsname.to_owned());
-        client
-            .call(msg::Connect {
-                client: client_id,
-                features,
-                fsname,
-                boot: 0,
-                session_epoch: 1,
-                committed: Transno(0),
-                proof: Default::default(),
-            })
-            .map(drop)
+    let connect = |fsname: &str, features| msg::Connect {
+        client: ClientId(9),
+        features,
+        fsname: fsname.to_owned(),
+        boot: 0,
+        session_epoch: 1,
+        committed: Transno(0),
+        proof: Default::default(),
     };
-    assert_eq!(connect("other", msg::FEATURES_ALL), Err(Code::WrongFilesystem));
-    assert_eq!(connect("weft", 0), Err(Code::Version));
+    let asked = |connect| ask(&world, Role::Client, connect).map(drop);
+    assert_eq!(asked(connect("other", msg::FEATURES_ALL)), Err(Code::WrongFilesystem));
+    assert_eq!(asked(connect("weft", 0)), Err(Code::Version));
+    let in_session = client.call(connect("weft", msg::FEATURES_ALL)).map(drop);
+    assert_eq!(in_session, Err(Code::Malformed), "who asks in a session proves nothing");
     assert_eq!(client.call(msg::Destroy { objects: vec![], dead: vec![] }).map(drop), Err(Code::Forbidden));
     let lease = msg::RenewLease { lease: 0, release: true, dropped: vec![] };
     assert_eq!(client.call(lease).map(drop), Err(Code::NotSupported));
