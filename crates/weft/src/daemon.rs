@@ -10,6 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::failure::Failure;
 
 /// Told to the process in the background, so that it reports and gets a session of its own.
@@ -56,6 +58,17 @@ impl Place {
             Place::Child => tell(READY),
             Place::Foreground | Place::Background => writeln!(io::stdout(), "{words}"),
         };
+    }
+
+    /// Whether the process that waits for this one in the foreground is gone: somebody has ended it.
+    pub fn is_abandoned(self) -> bool {
+        let out = rustix::stdio::stdout();
+        let mut waits = [PollFd::new(&out, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Nobody reads a pipe that says so.
+        self == Place::Child
+            && poll(&mut waits, Some(&now)).is_ok()
+            && waits[0].revents().contains(PollFlags::ERR)
     }
 
     /// Tells that the command failed, in the background; the caller ends the process.

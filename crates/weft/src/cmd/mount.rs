@@ -9,6 +9,7 @@ use fuse::session::{Locking, Options};
 use mounting::Source;
 use mounting::connect::connect;
 use rpc::{Keys, Role};
+use rt::wait::unless;
 
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
@@ -268,7 +269,12 @@ fn serve(request: &Request, key: &Path) -> Outcome {
     node.block_on(async {
         let source = &request.source;
         let hub = serving::hub(&rt, &source.fsname, keys, request.options.client.protect.clone());
-        let client = connect(&hub, source, &request.options.client).await?;
+        let client = unless(signals.wait(), connect(&hub, source, &request.options.client)).await;
+        let client = client.ok_or_else(interrupted)??;
+        if request.place.is_abandoned() {
+            let _ = client.unmount().await;
+            return Err(interrupted());
+        }
         let status = serving::status(&source.fsname, &source.mgs);
         let options = request.options.session(source.to_string())?;
         let mounted = match serving::mount(&rt, &client, &request.mountpoint, &options, status).await {
@@ -285,6 +291,11 @@ fn serve(request: &Request, key: &Path) -> Outcome {
         hub.close().await;
         outcome
     })
+}
+
+/// Whoever wanted the mount does not wait for it any more.
+pub fn interrupted() -> Failure {
+    Failure::new("it was told to stop before it was mounted; nothing was changed")
 }
 
 /// The mount point, if it can be mounted on. What a process left behind that is gone is cleaned up.

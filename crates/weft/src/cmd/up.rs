@@ -11,11 +11,12 @@ use fuse::session::Locking;
 use proto::{Fid, FsName, Nid, TargetId, TargetKind};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
+use rt::wait::unless;
 use server::owner::Supervised;
 use store::Store;
 
 use crate::cmd::format::{self, NewTarget, text};
-use crate::cmd::mount::MountOptions;
+use crate::cmd::mount::{self, MountOptions};
 use crate::cmd::serve::no_label;
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
@@ -490,9 +491,16 @@ async fn serve_mount(
     missing: Missing,
     signals: &rt::os::process::Signals,
 ) -> Outcome {
-    let client = Client::mount(hub, vec![Nid::lo()], plan.options.client.limits(hub.rt().memory_bytes()))
-        .await
+    let limits = plan.options.client.limits(hub.rt().memory_bytes());
+    // Its targets may wait for clients of before, for minutes.
+    let client = unless(signals.wait(), Client::mount(hub, vec![Nid::lo()], limits)).await;
+    let client = client
+        .ok_or_else(mount::interrupted)?
         .map_err(|error| Failure::new(format!("the file system does not answer its own process: {error}")))?;
+    if plan.place.is_abandoned() {
+        let _ = client.unmount().await;
+        return Err(mount::interrupted());
+    }
     own_root(&client).await?;
     let mut status = serving::status(&plan.fsname, nids);
     status.data = plan.data.to_str().map(ToOwned::to_owned);
