@@ -78,9 +78,11 @@ impl Data {
         let tokens = RangeLocks::new(env, sharing.clone(), Settings::default());
         let (recovery, stop, unfinished) = (env.recovery.clone(), env.stop.clone(), objects.clone());
         env.rt.spawn(async move {
-            if stop.unless(recovery.until_over()).await.is_some() {
+            stop.unless(async {
+                recovery.until_over().await;
                 unfinished.finish().await;
-            }
+            })
+            .await;
         });
         Ok(Data {
             objects,

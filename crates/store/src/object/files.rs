@@ -241,7 +241,12 @@ impl Files {
 
     /// Between two steps of what takes long: others of the same core have their turn.
     pub async fn pause(&self) {
-        self.rt.sleep(STEP_PAUSE).await;
+        self.wait(STEP_PAUSE).await;
+    }
+
+    /// Waits for `time`.
+    pub async fn wait(&self, time: Duration) {
+        self.rt.sleep(time).await;
     }
 
     /// Runs `part` of a sweep, which the end of the target waits for; `None` if it has come.

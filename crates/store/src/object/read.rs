@@ -70,7 +70,8 @@ impl Objects {
             if at < *start {
                 segments.push(Segment { len: start - at, extent: None });
             }
-            segments.push(Segment { len: extent.len.into(), extent: Some(extent.clone()) });
+            let data = extent.is_written().then(|| extent.clone());
+            segments.push(Segment { len: extent.len.into(), extent: data });
             at = start + u64::from(extent.len);
         }
         let reads = disk_reads(&segments);

@@ -10,7 +10,6 @@ use rt::buf::AlignedBuf;
 
 use super::block::Slices;
 use super::cache::State;
-use super::compact::WINDOW_BYTES;
 use super::extent::{Edit, cut};
 use super::files::{Durable, Placed};
 use super::keys::By;
@@ -160,17 +159,6 @@ impl Objects {
             match self.with(write.id.layout, |state| self.commit_write(state, write, placed))? {
                 Outcome::TrimFirst => self.trim(write.id).await?,
                 outcome => return Ok(outcome),
-            }
-        }
-    }
-
-    async fn compact_around(&self, id: ObjectId, ranges: &[Range<u64>]) {
-        let mut at = 0;
-        for range in ranges {
-            // Once for each window.
-            if range.start >= at {
-                self.compact_if_crowded(id, range.start, range.end - range.start).await;
-                at = (range.start / WINDOW_BYTES + 1) * WINDOW_BYTES;
             }
         }
     }
