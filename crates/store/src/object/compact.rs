@@ -118,7 +118,7 @@ impl Objects {
     async fn place_group(&self, id: ObjectId, group: &Group) -> Result<Placed, StoreError> {
         let range = range_of(group);
         if group.iter().all(|(_, extent)| !extent.is_written()) {
-            return self.files.reserve(std::slice::from_ref(&range)).await;
+            return self.files.reserve(Need::Growth, std::slice::from_ref(&range)).await;
         }
         // Not what is there by now: it may be gone again when it is looked whether the extents are the same.
         let data = Slices(self.read_extents(id, group).await?);

@@ -120,7 +120,10 @@ impl Objects {
         for group in groups {
             let (range, data) = (group.range(), self.data_of(write, group).await?);
             let new = match self.files.place(range.start, data.clone(), durable).await {
-                Err(StoreError::NoSpace) if self.has_blocks(write.id, range.clone())? => {
+                // What is repeated had its space before.
+                Err(StoreError::NoSpace)
+                    if write.replay.is_some() || self.has_blocks(write.id, range.clone())? =>
+                {
                     self.files.place_over(range.start, data, durable).await?
                 }
                 new => new?,
