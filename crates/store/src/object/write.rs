@@ -141,14 +141,16 @@ impl Objects {
         }
         let range = group.range();
         let _reading = self.files.reading();
-        for gap in group.gaps() {
-            let extents = self.with(write.id.layout, |state| {
-                let object = state.object(&self.store, write.id)?;
-                extents_in(object, &self.store, write.id, &gap)
-            })?;
-            write.gaps.push(Gap { range: gap, extents });
-        }
-        let before = self.read_range(write.id, range.clone()).await?;
+        // As of one moment: what is read must be what is looked for when it is committed.
+        let segments = self.with(write.id.layout, |state| {
+            let object = state.object(&self.store, write.id)?;
+            for range in group.gaps() {
+                let extents = extents_in(object, &self.store, write.id, &range)?;
+                write.gaps.push(Gap { range, extents });
+            }
+            self.segments(object, write.id, range.clone())
+        })?;
+        let before = self.read_segments(write.id, segments).await?;
         let mut bytes = AlignedBuf::zeroed((range.end - range.start) as usize);
         lay_over(bytes.as_mut(), 0, &before);
         for part in &group.parts {
