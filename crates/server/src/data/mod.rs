@@ -138,8 +138,9 @@ impl Data {
         self.objects.space().await.map_err(|error| code_of(&error))
     }
 
-    /// A session ended: it holds nothing any more.
+    /// A session ended: it holds nothing any more. What it has committed may not be noted yet, and others get its ranges now.
     pub fn ended(&self, session: u64) {
+        self.sharing.all_changed();
         self.tokens.drop_session(Holder(session));
     }
 
