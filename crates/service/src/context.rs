@@ -142,6 +142,7 @@ pub fn code_of(error: &StoreError) -> Code {
     match error {
         StoreError::NoSpace => Code::NoSpace,
         StoreError::OverLimit => Code::Quota,
+        StoreError::TooBig => Code::TooBig,
         StoreError::Gone | StoreError::Ended => Code::Gone,
         StoreError::Over => Code::Evicted,
         StoreError::Corrupt { .. } | StoreError::Damaged(_) => Code::Corrupt,

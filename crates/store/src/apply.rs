@@ -165,7 +165,11 @@ async fn cut_log(shared: &Arc<Shared>) -> Result<(), StoreError> {
             }
         };
         let Some(segment) = segment else { break };
-        shared.log_dir.remove(&segment.id.name()).await?;
+        match shared.log_dir.remove(&segment.id.name()).await {
+            // Another owner of the target, before this one, did it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            done => done?,
+        }
         shared.log_bytes.fetch_sub(segment.file_bytes, Ordering::Relaxed);
         removed = true;
     }

@@ -9,6 +9,9 @@ pub enum StoreError {
     /// A sum would be above its limit; nothing was changed.
     #[error("the limit is reached")]
     OverLimit,
+    /// It comes to more changes than one batch may carry; nothing was changed.
+    #[error("too many changes at once")]
+    TooBig,
     /// The object was destroyed before.
     #[error("the object was destroyed")]
     Gone,

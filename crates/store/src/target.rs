@@ -339,7 +339,9 @@ impl Store {
         let (count, bytes) = all.fold((0, 0), |(count, bytes), change| {
             (count + 1, bytes + change_bytes(&change.key, change.value.as_deref()))
         });
-        assert!(bytes <= BATCH_BYTES_MAX, "a batch is bounded by the message that asked for it");
+        if bytes > BATCH_BYTES_MAX {
+            return Err(StoreError::TooBig);
+        }
         let (was_empty, was_full) = (tail.is_empty(), tail.bytes() >= limits.commit_bytes);
         let wanted = batch.replay.map(|transno| transno.0);
         let now = || self.shared.rt.now();

@@ -78,9 +78,11 @@ impl Data {
         let tokens = RangeLocks::new(env, sharing.clone(), Settings::default());
         let (recovery, stop, unfinished) = (env.recovery.clone(), env.stop.clone(), objects.clone());
         env.rt.spawn(async move {
-            if stop.unless(recovery.until_over()).await.is_some() {
+            stop.unless(async {
+                recovery.until_over().await;
                 unfinished.finish().await;
-            }
+            })
+            .await;
         });
         Ok(Data {
             objects,
@@ -136,8 +138,9 @@ impl Data {
         self.objects.space().await.map_err(|error| code_of(&error))
     }
 
-    /// A session ended: it holds nothing any more.
+    /// A session ended: it holds nothing any more. What it has committed may not be noted yet, and others get its ranges now.
     pub fn ended(&self, session: u64) {
+        self.sharing.all_changed();
         self.tokens.drop_session(Holder(session));
     }
 

@@ -127,6 +127,11 @@ impl Sharing {
         note(changes, Change { range, by: Some(by), transno });
     }
 
+    /// Everything so far counts as changed by others.
+    pub fn all_changed(&self) {
+        self.floor.fetch_max(self.store.last_transno().0, Ordering::AcqRel);
+    }
+
     /// Drops what is durable; if that is not enough, everybody waits for the rest.
     fn make_room(&self, shard: &mut Changes, committed: Transno) {
         shard.retain(|_, changes| {

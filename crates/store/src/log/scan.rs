@@ -121,7 +121,7 @@ async fn check_ends(segments: &[Segment], taken: u64) -> Result<(), StoreError> 
 async fn open_all(dir: &Dir, taken: u64) -> Result<Vec<Segment>, StoreError> {
     let mut segments = Vec::new();
     for id in list(dir).await? {
-        let file = dir.open(&id.name()).await?;
+        let Some(file) = open_if_there(dir, id).await? else { continue };
         // What is read from here on counts as committed, so it has to survive the machine too.
         file.sync().await?;
         let block = file.read_at(0, BLOCK_BYTES).await?;
@@ -146,6 +146,15 @@ async fn open_all(dir: &Dir, taken: u64) -> Result<Vec<Segment>, StoreError> {
     Ok(segments)
 }
 
+/// Opens a segment, unless it was deleted since it was listed: an owner before, which may still be at it, believes that nobody needs it. If
+/// somebody does, what is missing is seen.
+async fn open_if_there(dir: &Dir, id: SegmentId) -> Result<Option<File>, StoreError> {
+    match dir.open(&id.name()).await {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        opened => Ok(Some(opened?)),
+    }
+}
+
 /// Whether a first block was not written, or only in part.
 fn is_unwritten(block: &[u8]) -> bool {
     let is_missing = |sector: Option<&[u8]>| sector.is_none_or(is_blank);
@@ -158,9 +167,15 @@ pub async fn newest(dir: &Dir) -> Result<u64, StoreError> {
     while let Some(SegmentId { boot, .. }) = ids.last().copied() {
         let first = SegmentId { boot, number: 0 };
         let was_cut = !ids.contains(&first);
-        if was_cut
-            || decode_start(first, &dir.open(&first.name()).await?.read_at(0, BLOCK_BYTES).await?).is_some()
-        {
+        if was_cut {
+            return Ok(boot);
+        }
+        let Some(file) = open_if_there(dir, first).await? else {
+            // Whether its log was cut, or all of it went, the names tell.
+            ids = list(dir).await?;
+            continue;
+        };
+        if decode_start(first, &file.read_at(0, BLOCK_BYTES).await?).is_some() {
             return Ok(boot);
         }
         ids.retain(|id| id.boot != boot);

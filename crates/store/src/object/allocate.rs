@@ -60,7 +60,7 @@ impl Objects {
                 Step::Committed(attr, transno) => return Ok((attr, transno)),
                 Step::Fill(holes, last) => (holes, last),
             };
-            let placed = self.files.reserve(&holes).await?;
+            let placed = self.files.reserve(need, &holes).await?;
             let filled = self.with(id.layout, |state| self.fill(state, &mut wish, (&holes, last), &placed));
             match filled {
                 Ok(Some(answer)) if last => return Ok(answer),

@@ -1,8 +1,9 @@
 //! Merging small extents.
 //!
-//! Small writes make small extents. When many of them follow each other closely within a megabyte of an object,
-//! they are read and written again as one. Larger extents stay as they are: what is rewritten is bounded by the
-//! small ones, and a sequence of small appends costs its bytes a few times over, not a square.
+//! Small writes make small extents, and so do the edges of large writes and of holes. When many of them follow each
+//! other closely within a megabyte of an object, they are read and written again as one. Larger extents stay as they
+//! are: what is rewritten is bounded by the small ones, and a sequence of small appends costs its bytes a few times
+//! over, not a square. So no part of an object has many more extents than blocks.
 
 use std::ops::Range;
 
@@ -18,10 +19,13 @@ use crate::error::StoreError;
 use crate::target::Need;
 
 /// Extents are counted and merged within ranges of this many bytes of an object; divides a chunk.
-pub(super) const WINDOW_BYTES: u64 = 1 << 20;
+const WINDOW_BYTES: u64 = 1 << 20;
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(WINDOW_BYTES));
 /// Extents from this length on are left alone, in bytes.
 const LARGE_BYTES: u32 = 64 << 10;
+
+/// Extents that become one at most: a commit carries all of them.
+const GROUP_EXTENTS_MAX: usize = 1024;
 
 /// Small extents that become one.
 type Group = Vec<(u64, Extent)>;
@@ -32,19 +36,21 @@ fn range_of(group: &Group) -> Range<u64> {
 }
 
 /// Small extents of the window of `offset`, grouped with their close neighbours. A gap of less than a block is
-/// close: to fill it with zeros takes no space.
+/// close: to fill it with zeros takes no space. The same goes for so little reserved space.
 fn groups(extents: &Extents, offset: u64) -> Vec<Group> {
     let window = offset / WINDOW_BYTES * WINDOW_BYTES;
     let mut groups: Vec<Group> = Vec::new();
     let mut end = None;
     for (start, extent) in extents.range(window..window + WINDOW_BYTES) {
-        if extent.len >= LARGE_BYTES || !extent.is_written() {
+        let is_small =
+            if extent.is_written() { extent.len < LARGE_BYTES } else { u64::from(extent.len) < BLOCK };
+        if !is_small {
             end = None;
             continue;
         }
         let close = end.is_some_and(|end| start - end < BLOCK);
         end = Some(start + u64::from(extent.len));
-        match groups.last_mut().filter(|_| close) {
+        match groups.last_mut().filter(|group| close && group.len() < GROUP_EXTENTS_MAX) {
             Some(group) => group.push((*start, extent.clone())),
             None => groups.push(vec![(*start, extent.clone())]),
         }
@@ -58,14 +64,29 @@ fn neighbours(groups: &[Group]) -> usize {
     groups.iter().map(|group| group.len() - 1).sum()
 }
 
-impl Objects {
-    /// Merges the small extents around a write, if there are too many.
-    pub(super) async fn compact_if_crowded(&self, id: ObjectId, offset: u64, len: u64) {
-        if len >= u64::from(LARGE_BYTES) {
-            return;
+/// Offsets in the windows, each once, where a change of `ranges` may have left small extents. At an edge between two blocks of
+/// the object a large change leaves small ones only of what has an edge within a block, which was looked at before.
+fn looked_at(ranges: &[Range<u64>]) -> Vec<u64> {
+    let mut offsets: Vec<u64> = Vec::new();
+    for range in ranges {
+        let is_small = range.end.saturating_sub(range.start) < u64::from(LARGE_BYTES);
+        let is_edge = |at: &u64| is_small || !at.is_multiple_of(BLOCK);
+        for at in [range.start, range.end].into_iter().filter(is_edge) {
+            if offsets.last().is_none_or(|last| last / WINDOW_BYTES != at / WINDOW_BYTES) {
+                offsets.push(at);
+            }
         }
-        if let Err(error) = self.compact(id, offset).await {
-            tracing::warn!(object = %id.layout, stripe = id.stripe, %error, "small extents stay");
+    }
+    offsets
+}
+
+impl Objects {
+    /// Merges the small extents around what was written or cut out, in order, where there are too many.
+    pub(super) async fn compact_around(&self, id: ObjectId, ranges: &[Range<u64>]) {
+        for offset in looked_at(ranges) {
+            if let Err(error) = self.compact(id, offset).await {
+                tracing::warn!(object = %id.layout, stripe = id.stripe, %error, "small extents stay");
+            }
         }
     }
 
@@ -74,16 +95,16 @@ impl Objects {
         let crowd = self.with(id.layout, |state| {
             let object = state.object(&self.store, id)?;
             let record = object.record();
+            if offset >= record.size || record.tail > record.size {
+                return Ok(None);
+            }
             let groups = groups(object.chunk(&self.store, id, offset / CHUNK_BYTES)?, offset);
             let crowded = neighbours(&groups) > self.limits.neighbours_max;
-            Ok((crowded && record.tail == record.size).then_some(groups))
+            Ok(crowded.then_some(groups))
         })?;
         for group in crowd.unwrap_or_default() {
             self.store.room(Need::Growth).await?;
-            let range = range_of(&group);
-            // Not what is there by now: it may be gone again when it is looked whether the extents are the same.
-            let data = Slices(self.read_extents(id, &group).await?);
-            let placed = self.files.place(range.start, data, Durable::Synced).await?;
+            let placed = self.place_group(id, &group).await?;
             let merged = self.with(id.layout, |state| self.commit_merged(state, id, &group, &placed));
             if !matches!(merged, Ok(true)) {
                 self.files.give_back(placed);
@@ -91,6 +112,17 @@ impl Objects {
             }
         }
         Ok(())
+    }
+
+    /// Has one place for all of `group`, with what it holds.
+    async fn place_group(&self, id: ObjectId, group: &Group) -> Result<Placed, StoreError> {
+        let range = range_of(group);
+        if group.iter().all(|(_, extent)| !extent.is_written()) {
+            return self.files.reserve(Need::Growth, std::slice::from_ref(&range)).await;
+        }
+        // Not what is there by now: it may be gone again when it is looked whether the extents are the same.
+        let data = Slices(self.read_extents(id, group).await?);
+        self.files.place(range.start, data, Durable::Synced).await
     }
 
     /// Puts `placed` in the place of `group`, unless that has changed.

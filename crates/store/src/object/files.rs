@@ -20,7 +20,7 @@ use super::logged::{self, LOGGED_BYTES_MAX};
 use super::space::Space;
 use super::sweep::BlockSet;
 use crate::error::StoreError;
-use crate::target::{Logged, Store};
+use crate::target::{Logged, Need, Store};
 
 /// Directory of the data files within the target's.
 pub const DIR: &str = "data";
@@ -42,19 +42,12 @@ const LOOSE_PART: u64 = 256;
 const LOOSE_BYTES_MIN: u64 = 64 << 10;
 /// How often an overwrite waits for what others freed.
 const OVERWRITE_WAITS_MAX: u32 = 16;
+/// How long it waits each time for those who read that.
+const READERS_PAUSE: Duration = Duration::from_millis(50);
 /// How long freed blocks wait at most for somebody to look at them.
 const RELEASE_AFTER: Duration = Duration::from_secs(1);
 /// A pause between two steps of what takes long.
 const STEP_PAUSE: Duration = Duration::from_micros(50);
-
-/// What blocks are taken for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Need {
-    /// More data than before.
-    Growth,
-    /// Data in the place of other data, whose blocks are freed.
-    Overwrite,
-}
 
 /// When the first data file is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +71,10 @@ pub struct Files {
     tidying: Semaphore,
     /// Whoever reads the engine in the background; it is not closed meanwhile.
     sweeping: Semaphore,
+    /// What former boots left allocated was looked for.
+    swept: AtomicBool,
+    /// Some of it was found, or that ended.
+    found: Notify,
     next_seq: AtomicU32,
     /// A file is made when fewer free blocks than this are left.
     ahead: AtomicU32,
@@ -190,6 +187,8 @@ impl Files {
             preparing: Semaphore::new(1),
             tidying: Semaphore::new(1),
             sweeping: Semaphore::new(1),
+            swept: AtomicBool::new(false),
+            found: Notify::new(),
             next_seq: AtomicU32::new(0),
             ahead: AtomicU32::new(u32::from(ready == Ready::AtOnce)),
             overwrite_blocks: overwrite_bytes / BLOCK,
@@ -209,8 +208,11 @@ impl Files {
         self.space.lock().add_former(id, used);
     }
 
-    /// The files of former boots of which nothing is used, or that take clearly more of the disk than what is used of them, newest first.
+    /// The files of former boots of which nothing is used, or that take clearly more of the disk than what is used of them, or any more if
+    /// there is no space for further files; newest first.
     pub async fn loose(&self) -> Result<Vec<FileId>, StoreError> {
+        let spare = self.dir.space().await?.available.saturating_sub(self.store.kept_from_objects());
+        let is_short = spare < FILE_BYTES_MIN + self.overwrite_blocks * BLOCK;
         let former = self.space.lock().former();
         let mut loose = Vec::new();
         for (id, used) in former.into_iter().rev() {
@@ -220,7 +222,7 @@ impl Files {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 file => file?,
             };
-            let slack = (file.len().await? / LOOSE_PART).max(LOOSE_BYTES_MIN);
+            let slack = if is_short { 0 } else { (file.len().await? / LOOSE_PART).max(LOOSE_BYTES_MIN) };
             if used == 0 || file.space().await? > used * BLOCK + slack {
                 loose.push(id);
             }
@@ -236,12 +238,24 @@ impl Files {
         };
         self.space.lock().give_gaps(self.store.last_committed(), id, blocks, &used.gaps(blocks));
         self.work.notify_one();
+        self.found.notify_waiters();
         Ok(())
+    }
+
+    /// Nothing more of former boots will be given back.
+    pub fn end_sweep(&self) {
+        self.swept.store(true, Ordering::SeqCst);
+        self.found.notify_waiters();
     }
 
     /// Between two steps of what takes long: others of the same core have their turn.
     pub async fn pause(&self) {
-        self.rt.sleep(STEP_PAUSE).await;
+        self.wait(STEP_PAUSE).await;
+    }
+
+    /// Waits for `time`.
+    pub async fn wait(&self, time: Duration) {
+        self.rt.sleep(time).await;
     }
 
     /// Runs `part` of a sweep, which the end of the target waits for; `None` if it has come.
@@ -279,14 +293,15 @@ impl Files {
         self.place_for((Need::Growth, durable), offset, data).await
     }
 
-    /// The same for a range that has blocks already, which are freed when the new ones are referred to.
+    /// The same for a range that has blocks already, which are freed when the new ones are referred to, or for data that was placed
+    /// before a crash.
     pub async fn place_over(
         &self,
         offset: u64,
         data: Slices,
         durable: Durable,
     ) -> Result<Placed, StoreError> {
-        self.place_for((Need::Overwrite, durable), offset, data).await
+        self.place_for((Need::Release, durable), offset, data).await
     }
 
     async fn place_for(
@@ -312,10 +327,10 @@ impl Files {
 
     /// Takes blocks for `ranges` of an object, each at most an extent long, without writing to them or anything
     /// referring to them.
-    pub async fn reserve(&self, ranges: &[Range<u64>]) -> Result<Placed, StoreError> {
+    pub async fn reserve(&self, need: Need, ranges: &[Range<u64>]) -> Result<Placed, StoreError> {
         let mut placed = Placed::default();
         for range in ranges {
-            let runs = match self.take(Need::Growth, (range.end - range.start).div_ceil(BLOCK) as u32).await {
+            let runs = match self.take(need, (range.end - range.start).div_ceil(BLOCK) as u32).await {
                 Ok(runs) => runs,
                 Err(error) => {
                     self.give_back(placed);
@@ -408,18 +423,22 @@ impl Files {
         }
     }
 
-    /// Takes `blocks` blocks: consecutive ones, or others if there are no consecutive ones.
+    /// Takes `blocks` blocks: consecutive ones, or others if there are no consecutive ones. What takes the place of something may use
+    /// what is left to it, and waits for what former boots left allocated: what was free before lies in their files.
     async fn take(&self, need: Need, blocks: u32) -> Result<Vec<Run>, StoreError> {
-        let (left, mut waits) = match need {
+        let (left, waits_max) = match need {
             Need::Growth => (self.overwrite_blocks, 1),
-            Need::Overwrite => (0, OVERWRITE_WAITS_MAX),
+            Need::Release => (0, OVERWRITE_WAITS_MAX),
         };
         let leaves = |space: &Space| space.free_blocks() >= u64::from(blocks) + left;
+        let (mut waits, mut has_tidied) = (waits_max, false);
         loop {
+            let found = self.found.notified();
+            let waits_for_sweep = need == Need::Release && !self.swept.load(Ordering::SeqCst);
             if let Some(run) = self.take_now(blocks, leaves) {
                 return Ok(vec![run]);
             }
-            match self.prepare(|space| leaves(space) && space.fits(blocks)).await {
+            match self.prepare(need, |space| leaves(space) && space.fits(blocks)).await {
                 Ok(()) => continue,
                 Err(StoreError::NoSpace) => {}
                 Err(error) => return Err(error),
@@ -431,14 +450,38 @@ impl Files {
             if let Some(runs) = scattered {
                 return Ok(runs);
             }
-            if waits == 0 || !self.space.lock().has_pending() {
+            if waits > 0 && self.space.lock().has_pending() {
+                // What was freed, but not durably, or is read, may be enough.
+                waits -= 1;
+                self.until_free(need).await?;
+            } else if waits_for_sweep {
+                // What others freed in the meantime may be enough, too.
+                self.rt.timeout(RELEASE_AFTER, found).await;
+                self.tidy().await;
+                waits = waits_max;
+            } else if !has_tidied {
+                // Somebody may be giving it back just now.
+                has_tidied = true;
+                self.tidy().await;
+            } else if self.stopped.load(Ordering::SeqCst) {
+                return Err(StoreError::Poisoned);
+            } else {
                 return Err(StoreError::NoSpace);
             }
-            // What was freed, but not durably, may be enough.
-            waits -= 1;
-            self.store.committed(self.store.last_transno()).await?;
-            self.tidy().await;
         }
+    }
+
+    /// Waits until what was freed so far is durable, or, if it is, for those who read it, and gives it back. Who needs more than before may be
+    /// one of them.
+    async fn until_free(&self, need: Need) -> Result<(), StoreError> {
+        let last = self.store.last_transno();
+        if need == Need::Growth || last > self.store.last_committed() {
+            self.store.committed(last).await?;
+        } else {
+            self.wait(READERS_PAUSE).await;
+        }
+        self.tidy().await;
+        Ok(())
     }
 
     fn take_now(&self, blocks: u32, may: impl Fn(&Space) -> bool) -> Option<Run> {
@@ -452,9 +495,9 @@ impl Files {
         run
     }
 
-    /// Free blocks that are kept for what is written next: two files like the last one.
+    /// Free blocks that are kept for what is written next: two files like the last one, and those that only overwrites take.
     fn kept_blocks(&self) -> u64 {
-        4 * self.ahead()
+        self.overwrite_blocks.max(4 * self.ahead())
     }
 
     fn ahead(&self) -> u64 {
@@ -462,19 +505,15 @@ impl Files {
     }
 
     /// Makes a data file, unless there is `enough` room by now.
-    async fn prepare(&self, enough: impl Fn(&Space) -> bool) -> Result<(), StoreError> {
+    async fn prepare(&self, need: Need, enough: impl Fn(&Space) -> bool) -> Result<(), StoreError> {
         let Ok(_permit) = self.preparing.acquire().await else {
             return Err(StoreError::Poisoned);
         };
         if enough(&self.space.lock()) {
             return Ok(());
         }
-        let space = self.dir.space().await?;
-        let spare = space.available.saturating_sub(self.store.kept_from_objects());
-        let bytes = (spare / 8).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX) / BLOCK * BLOCK;
-        if spare < bytes {
-            return Err(StoreError::NoSpace);
-        }
+        let available = self.dir.space().await?.available;
+        let Some(bytes) = self.file_bytes(need, available) else { return Err(StoreError::NoSpace) };
         let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
         let id = FileId { boot: self.store.boot(), seq };
         let name = id.to_string();
@@ -488,6 +527,21 @@ impl Files {
         self.ahead.store(blocks / 2, Ordering::Relaxed);
         self.space.lock().add_current(id, blocks);
         Ok(())
+    }
+
+    /// How long a file is made if the disk has `available` bytes; `None` if that is too little.
+    fn file_bytes(&self, need: Need, available: u64) -> Option<u64> {
+        let kept = self.store.kept_from_objects();
+        let bytes = (available.saturating_sub(kept) / 8).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX);
+        let (least, kept) = match need {
+            Need::Growth => (bytes, kept),
+            Need::Release => {
+                let overwrites = self.overwrite_blocks * BLOCK;
+                (overwrites.min(FILE_BYTES_MIN) / 2, kept.saturating_sub(overwrites))
+            }
+        };
+        let bytes = bytes.min(available.saturating_sub(kept));
+        (bytes >= least.max(BLOCK)).then_some(bytes / BLOCK * BLOCK)
     }
 
     /// Everything that a later write could fail on, or a crash could undo, is done here.
@@ -613,7 +667,7 @@ async fn in_background(files: &Weak<Files>) -> Option<bool> {
     }
     let more = files.tidy().await;
     let ahead = files.ahead();
-    match files.prepare(|space| space.free_blocks() >= ahead).await {
+    match files.prepare(Need::Growth, |space| space.free_blocks() >= ahead).await {
         Ok(()) | Err(StoreError::NoSpace) => {}
         Err(error) => tracing::warn!(%error, "no data file could be made ahead of need"),
     }

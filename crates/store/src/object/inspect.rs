@@ -1,11 +1,13 @@
-//! Looking at all objects one after the other, and reading what they have against its checksums.
+//! Looking at all objects one after the other, and reading what they have against its checksums. Holes cost nothing, however large they are.
 
 use std::ops::Range;
 
+use proto::wire::messages::Sought;
 use proto::{Fid, ObjectId};
 
-use super::extent::BLOCK;
+use super::extent::{BLOCK, Extent};
 use super::keys::{self, Record};
+use super::parts::extents_in;
 use super::{Objects, refuse_dead, tomb};
 use crate::error::StoreError;
 
@@ -54,8 +56,15 @@ pub struct Page {
     pub objects: Vec<Inspected>,
     /// Where to go on: in the last one of `objects`, if it was not read to its end.
     pub next: Option<Position>,
-    /// Bytes that were read.
+    /// Bytes that were read; holes have none.
     pub bytes: u64,
+}
+
+/// A range of an object that is read at once.
+struct Stretch {
+    range: Range<u64>,
+    /// Bytes in it that are no hole.
+    data: u64,
 }
 
 /// What was read, and what may still be read, and found, in a page.
@@ -118,17 +127,51 @@ impl Objects {
         budget: &mut Budget,
     ) -> Result<u64, StoreError> {
         while at < seen.size && !budget.is_used_up() {
-            let part = at..at.saturating_add(READ_BYTES).min(seen.size);
+            let stretch = match self.next_stretch(seen, at) {
+                // Which extents there are cannot be read: that is seen of each part of it.
+                Err(StoreError::Corrupt { .. } | StoreError::Io(_)) => {
+                    let range = at..at.saturating_add(READ_BYTES).min(seen.size);
+                    Some(Stretch { data: range.end - range.start, range })
+                }
+                Err(StoreError::Gone) => None,
+                found => found?,
+            };
+            let Some(Stretch { range, data }) = stretch else { return Ok(seen.size) };
+            at = range.end;
+            if range.is_empty() {
+                // There is much reserved space: others of the same core have their turn.
+                self.files.pause().await;
+                continue;
+            }
             let before = seen.damaged.len();
-            if !self.verify_part(seen, part.clone()).await? {
+            if !self.verify_part(seen, range).await? {
                 return Ok(seen.size);
             }
-            budget.read += part.end - part.start;
-            budget.bytes = budget.bytes.saturating_sub(part.end - part.start);
+            budget.read += data;
+            budget.bytes = budget.bytes.saturating_sub(data);
             budget.ranges = budget.ranges.saturating_sub(seen.damaged.len() - before);
-            at = part.end;
         }
         Ok(at)
+    }
+
+    /// What is to be read next of an object, from `at` on; `None` if there is nothing but a hole. Nothing is to be read of an empty range, where it
+    /// has to be looked again.
+    fn next_stretch(&self, seen: &Inspected, at: u64) -> Result<Option<Stretch>, StoreError> {
+        let Sought { offset, more } = self.seek(seen.object, at, false)?;
+        let Some(start) = offset.filter(|start| *start < seen.size) else { return Ok(None) };
+        if more {
+            return Ok(Some(Stretch { range: start..start, data: 0 }));
+        }
+        let range = start..start.saturating_add(READ_BYTES).min(seen.size);
+        let extents = self.with(seen.object.layout, |state| {
+            let object = state.object(&self.store, seen.object)?;
+            extents_in(object, &self.store, seen.object, &range)
+        })?;
+        let within = |(start, extent): &(u64, Extent)| {
+            (start + u64::from(extent.len)).min(range.end).saturating_sub(range.start.max(*start))
+        };
+        let data = extents.iter().filter(|(_, extent)| extent.is_written()).map(within).sum();
+        Ok(Some(Stretch { range, data }))
     }
 
     /// Reads a range, and notes what of it is not as it was written. False if the object was destroyed.

@@ -7,7 +7,7 @@ use proto::{ObjectId, Transno};
 use rt::File;
 
 use super::cache::{Object, changes_of};
-use super::extent::{Edit, Run, cut};
+use super::extent::{Edit, Run, cut, overlapping};
 use super::keys::{self, Record};
 use super::{CHUNK_BYTES, Extra, Objects, chunk_end, logged, summary};
 use crate::error::StoreError;
@@ -37,8 +37,8 @@ impl Plan {
         self.edits.iter().map(|(_, edit)| edit.slots.len()).sum()
     }
 
-    /// Plans to cut `range` out of the object, but not much more than `changes_max` changes; says whether that is
-    /// all of the range.
+    /// Plans to cut `range` out of the object from its start on, but not much more than `changes_max` changes; says whether that
+    /// is all of the range.
     pub fn cut(
         &mut self,
         object: &mut Object,
@@ -52,10 +52,16 @@ impl Plan {
             let end = chunk_end(at).min(range.end);
             let index = at / CHUNK_BYTES;
             let mut edit = Edit::default();
-            #[allow(clippy::single_range_in_vec_init)]
-            cut(object.chunk(store, id, index)?, &[at..end], &mut edit);
+            let extents = object.chunk(store, id, index)?;
+            // A chunk may have more extents than a commit should carry. One at least goes, so that every commit gets on.
+            let left = changes_max.saturating_sub(self.change_count()).max(1);
+            let until = overlapping(extents, at..end).nth(left).map_or(end, |(start, _)| start);
+            cut(extents, std::slice::from_ref(&(at..until)), &mut edit);
             if !edit.slots.is_empty() {
                 self.push(index, edit);
+            }
+            if until < end {
+                return Ok(false);
             }
             if end == range.end {
                 break;

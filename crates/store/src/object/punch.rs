@@ -8,12 +8,16 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::ObjectAttr;
 use proto::{ObjectId, Timestamp, Transno};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cache::State;
 use super::plan::{Carried, Plan};
 use super::{Extra, Objects, refuse_dead};
 use crate::error::StoreError;
 use crate::target::{Author, Need};
+
+/// When what a stop interrupted is tried again that found no space in the log.
+const FINISH_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// One cut that is asked for.
 struct Cut {
@@ -61,7 +65,10 @@ impl Objects {
             match step {
                 Step::Committed(attr, transno, unfinished) => {
                     if unfinished {
-                        self.trim(id).await?;
+                        tell_if_left(id, self.trim(id).await);
+                    }
+                    if end < u64::MAX {
+                        self.compact_around(id, std::slice::from_ref(&(start..end))).await;
                     }
                     return Ok((attr, transno));
                 }
@@ -157,9 +164,20 @@ impl Objects {
     pub async fn finish(&self) {
         let unfinished = std::mem::take(&mut *self.unfinished.lock());
         for id in unfinished {
-            if let Err(error) = self.trim(id).await {
-                tracing::warn!(object = %id.layout, stripe = id.stripe, %error, "space of cut data stays taken");
+            let mut trimmed = self.trim(id).await;
+            // What comes next may free space: who gives up now leaves the target as full as it is.
+            while let Err(StoreError::NoSpace) = trimmed {
+                self.files.wait(FINISH_AGAIN_AFTER).await;
+                trimmed = self.trim(id).await;
             }
+            tell_if_left(id, trimmed);
         }
+    }
+}
+
+/// Tells of an error of [`Objects::trim`], which is no part of an answer: what was asked for is committed.
+pub(super) fn tell_if_left(id: ObjectId, trimmed: Result<(), StoreError>) {
+    if let Err(error) = trimmed {
+        tracing::warn!(object = %id.layout, stripe = id.stripe, %error, "space of cut data stays taken");
     }
 }

@@ -18,7 +18,7 @@ const READS_MAX: usize = 16;
 const READ_BLOCKS_MAX: u32 = 2048;
 
 /// A part of what is wanted: in one extent, or in none.
-struct Segment {
+pub(super) struct Segment {
     len: u64,
     extent: Option<Extent>,
 }
@@ -53,6 +53,15 @@ impl Objects {
             let object = state.object(&self.store, id)?;
             self.segments(object, id, range)
         })?;
+        self.read_segments(id, segments).await
+    }
+
+    /// The bytes of `segments`, which were looked up since the caller is a reader, whatever the object has become meanwhile.
+    pub(super) async fn read_segments(
+        &self,
+        id: ObjectId,
+        segments: Vec<Segment>,
+    ) -> Result<Vec<Bytes>, StoreError> {
         let reads = disk_reads(&segments);
         self.fetch(id, segments, reads).await
     }
@@ -70,14 +79,15 @@ impl Objects {
             if at < *start {
                 segments.push(Segment { len: start - at, extent: None });
             }
-            segments.push(Segment { len: extent.len.into(), extent: Some(extent.clone()) });
+            let data = extent.is_written().then(|| extent.clone());
+            segments.push(Segment { len: extent.len.into(), extent: data });
             at = start + u64::from(extent.len);
         }
-        let reads = disk_reads(&segments);
-        self.fetch(id, segments, reads).await
+        self.read_segments(id, segments).await
     }
 
-    fn segments(
+    /// What lies in `range` now.
+    pub(super) fn segments(
         &self,
         object: &mut Object,
         id: ObjectId,

@@ -1,7 +1,8 @@
 //! Giving back what former boots took of the disk and nothing refers to: space that was allocated ahead of need, and what was freed and
 //! not yet given back at a crash.
 //!
-//! Nobody waits for it: it runs in the background after an open. How many blocks of each file are used is known, and the file system
+//! It runs in the background after an open. On a full disk writes over what is there, and those that are repeated after a crash, wait for
+//! it, because only here they find what was free before; it waits for nobody. How many blocks of each file are used is known, and the file system
 //! says what the file takes. Only where that is more, or nothing is used, every extent is looked at, a part of them at a time, each part as it was at one moment. Nothing
 //! new ever refers to a file of a former boot, so what was not used at that moment is not used later; and the engine has durable changes
 //! only, so no crash brings it back. No data file of a former boot is removed before: were its sum wrong, nothing would be lost.
@@ -70,7 +71,9 @@ impl BlockSet {
 
 /// Looks for what former boots left, and gives it back.
 pub async fn sweep(rt: Rt, store: Arc<Store>, files: Arc<Files>) {
-    match sweep_all(&rt, &store, &files).await {
+    let done = sweep_all(&rt, &store, &files).await;
+    files.end_sweep();
+    match done {
         Ok(()) | Err(StoreError::Poisoned | StoreError::NotOwner) => {}
         Err(error) => tracing::warn!(%error, "unused space stays taken until the next start"),
     }

@@ -10,7 +10,6 @@ use rt::buf::AlignedBuf;
 
 use super::block::Slices;
 use super::cache::State;
-use super::compact::WINDOW_BYTES;
 use super::extent::{Edit, cut};
 use super::files::{Durable, Placed};
 use super::keys::By;
@@ -121,7 +120,10 @@ impl Objects {
         for group in groups {
             let (range, data) = (group.range(), self.data_of(write, group).await?);
             let new = match self.files.place(range.start, data.clone(), durable).await {
-                Err(StoreError::NoSpace) if self.has_blocks(write.id, range.clone())? => {
+                // What is repeated had its space before.
+                Err(StoreError::NoSpace)
+                    if write.replay.is_some() || self.has_blocks(write.id, range.clone())? =>
+                {
                     self.files.place_over(range.start, data, durable).await?
                 }
                 new => new?,
@@ -139,14 +141,16 @@ impl Objects {
         }
         let range = group.range();
         let _reading = self.files.reading();
-        for gap in group.gaps() {
-            let extents = self.with(write.id.layout, |state| {
-                let object = state.object(&self.store, write.id)?;
-                extents_in(object, &self.store, write.id, &gap)
-            })?;
-            write.gaps.push(Gap { range: gap, extents });
-        }
-        let before = self.read_range(write.id, range.clone()).await?;
+        // As of one moment: what is read must be what is looked for when it is committed.
+        let segments = self.with(write.id.layout, |state| {
+            let object = state.object(&self.store, write.id)?;
+            for range in group.gaps() {
+                let extents = extents_in(object, &self.store, write.id, &range)?;
+                write.gaps.push(Gap { range, extents });
+            }
+            self.segments(object, write.id, range.clone())
+        })?;
+        let before = self.read_segments(write.id, segments).await?;
         let mut bytes = AlignedBuf::zeroed((range.end - range.start) as usize);
         lay_over(bytes.as_mut(), 0, &before);
         for part in &group.parts {
@@ -160,17 +164,6 @@ impl Objects {
             match self.with(write.id.layout, |state| self.commit_write(state, write, placed))? {
                 Outcome::TrimFirst => self.trim(write.id).await?,
                 outcome => return Ok(outcome),
-            }
-        }
-    }
-
-    async fn compact_around(&self, id: ObjectId, ranges: &[Range<u64>]) {
-        let mut at = 0;
-        for range in ranges {
-            // Once for each window.
-            if range.start >= at {
-                self.compact_if_crowded(id, range.start, range.end - range.start).await;
-                at = (range.start / WINDOW_BYTES + 1) * WINDOW_BYTES;
             }
         }
     }

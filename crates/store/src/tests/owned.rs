@@ -3,8 +3,10 @@
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rt::os::Node;
+use rt::sim::{Options, Sim};
 use rt::sync::Notify;
 use rt::{BoxFuture, Rt};
 
@@ -12,7 +14,7 @@ use super::{label, small};
 use crate::limits::Limits;
 use crate::log::segment::SegmentId;
 use crate::open::Way;
-use crate::{Batch, Change, Owned, Right, Store, StoreError, check};
+use crate::{Batch, Change, Owned, Right, Store, StoreError, check, log};
 
 /// A right that a test takes away and gives back.
 #[derive(Default)]
@@ -268,4 +270,72 @@ fn nothing_is_announced_without_the_right() {
         assert!(owner.store.committed(transno).await.is_err());
         assert!(owner.store.has_failed());
     });
+}
+
+/// The owner before deletes, when it goes on, segments that the new one has copied and deletes, too: that stopped the new one.
+#[test]
+fn who_deletes_a_segment_first_does_not_matter() {
+    run(async |rt, path| {
+        let never_applied = Limits { apply_after_bytes: u64::MAX, ..small() };
+        let former = Owner::try_open_with(never_applied, &path, 1, 0, true).await.expect("the target opens");
+        for n in 0..100 {
+            former.put_durably(&format!("key{n}"), &"x".repeat(3000)).await;
+        }
+        let next = Owner::try_open_with(small(), &path, 2, 1, false).await.expect("the target opens");
+        let of_former = |name: &std::ffi::OsString| {
+            name.to_str().and_then(SegmentId::parse).is_some_and(|id| id.boot == 1)
+        };
+        let log = format!("{path}/log");
+        let names = || std::fs::read_dir(&log).expect("it is there").flatten().map(|entry| entry.file_name());
+        let gone: Vec<_> = names().filter(of_former).collect();
+        assert!(gone.len() > 1, "{gone:?}");
+        for name in gone {
+            std::fs::remove_file(std::path::Path::new(&log).join(name)).expect("it is there");
+        }
+        for n in 0..100 {
+            next.put_durably(&format!("key{n}"), &"y".repeat(3000)).await;
+        }
+        next.store.applied(next.store.last_transno()).await.expect("it goes on");
+        assert_eq!(next.get("key99"), Some("y".repeat(3000)));
+        next.close().await;
+        former.right.set(&former.right.lost, true);
+        former.store.abandon().await;
+        drop(former);
+        assert_clean(&rt, &path).await;
+    });
+}
+
+/// It was a failure of the disk, and who took the target over gave up.
+#[test]
+fn a_segment_that_goes_while_the_log_is_read_is_no_failure() {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt("node");
+    sim.run(async {
+        Store::format(&rt, "target", &label()).await?;
+        let store = Store::open(&rt, "target").await?;
+        let dir = store.dir().subdir(log::DIR).await?;
+        let position = store.last_transno().0;
+        for after in 0..200 {
+            // Of a boot that did not get far: nothing of it counts.
+            let name = SegmentId { boot: 2, number: 0 }.name();
+            dir.create(&name).await?.allocate(0, crate::limits::BLOCK_BYTES as u64).await?;
+            let (gone, told) = (Arc::new(Notify::new()), dir.clone());
+            rt.spawn({
+                let (rt, gone) = (rt.clone(), gone.clone());
+                async move {
+                    rt.sleep(Duration::from_micros(after * 10)).await;
+                    told.remove(&name).await.expect("nobody else deletes it");
+                    gone.notify_one();
+                }
+            });
+            if after % 2 == 0 {
+                assert_eq!(log::scan::newest(&dir).await?, 1);
+            } else {
+                log::scan::scan(&dir, position, 1, |_| Ok(())).await?;
+            }
+            gone.notified().await;
+        }
+        store.close().await
+    })
+    .expect("nothing fails");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::wire::messages as msg;
-use proto::{Code, FileOwner, ObjectId};
+use proto::{Code, FileOwner, ObjectId, Transno};
 use rt::sim::{Options, Sim, Span};
 use rt::sync::oneshot;
 use service::Watch;
@@ -308,6 +308,40 @@ fn given_up_unasked(sync_lock_cancel: &str) -> Vec<u8> {
 fn what_is_given_up_is_durable_always() {
     assert_eq!(given_up_unasked("always"), record(1));
     assert!(given_up_unasked("blocking") != record(1), "nobody wanted it");
+}
+
+/// Its ranges were free at once, while what follows a write's commit was still under way, and only behind that was it noted that others
+/// have to wait.
+#[test]
+fn what_a_session_wrote_last_is_waited_for_when_it_has_ended() {
+    let mut options = Options::seed(1);
+    options.disk.read = Span::millis(100, 100);
+    let sim = Sim::new(options);
+    sim.run(async {
+        let server = Server::make(&sim).await;
+        let [a, b]: [Arc<Fake>; 2] = clients(&sim);
+        assert_eq!(a.enqueue(true, 0, u64::MAX).await, Ok(true));
+        let write = |n: u64| {
+            let (a, time, owner) = (a.clone(), at(1), FileOwner::default());
+            let write =
+                msg::Write { object: object(), offset: n * 10, time, locked: false, sync: false, owner };
+            async move { a.import.call_bulk(write, vec![Bytes::from_static(&[7; 10])]).await }
+        };
+        let mut last = Transno(0);
+        for n in 0..65 {
+            last = write(n).await.expect("it is written").transno;
+        }
+        a.import.committed(last).await.expect("it becomes durable");
+        b.import.call(msg::Statfs {}).await.expect("the session begins");
+        // Behind this one the extents are merged, and for that they are read.
+        let merging = spawn(&sim, write(65));
+        a.rt().sleep(Duration::from_millis(10)).await;
+        a.leave().await;
+        assert!(merging.await.expect("the task ends").is_err(), "the session ended before");
+        assert_eq!(b.enqueue(false, 0, u64::MAX).await, Ok(true));
+        assert_eq!(counts(&server).shared, 1, "it is durable before somebody sees it");
+        server.close().await;
+    });
 }
 
 #[test]

@@ -256,3 +256,134 @@ fn what_a_crash_left_allocated_comes_back() {
     })
     .expect("no operation fails");
 }
+
+/// Writes an object of 1 MiB, and reserves space for many others of that size until there is no more; how many there are.
+async fn fill(target: &Target) -> Result<u32, StoreError> {
+    target.write(id(1), 0, &pattern(MIB as usize, 1)).await?;
+    for oid in 2.. {
+        target.punch(id(oid), MIB, u64::MAX).await?;
+        match target.allocate(id(oid), 0, MIB).await {
+            Ok(_) => {}
+            Err(StoreError::NoSpace) => return Ok(oid - 1),
+            Err(error) => return Err(error),
+        }
+    }
+    unreachable!("there is space for fewer than there are numbers");
+}
+
+/// After a crash of a target of `mib` MiB that was full, a write of a new object and one over what was there are repeated, `after` the target was
+/// opened.
+fn repeated_when_full(mib: u64, after: Duration) {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, mib * MIB);
+    let data = pattern(MIB as usize, 2);
+    let again = sim
+        .run(async {
+            let target = Target::make(&rt).await?;
+            let count = fill(&target).await?;
+            target.sync().await?;
+            let last = target.destroy(&[id(count)]).await?;
+            target.store.committed(last).await?;
+            let new = target.write(id(count + 2), 0, &data).await?;
+            let over = target.write(id(1), 0, &data).await?;
+            Ok::<_, StoreError>([(id(count + 2), new), (id(1), over)])
+        })
+        .expect("an overwrite has its space");
+    sim.handle().crash(NODE);
+    let rt = Rt::sim(sim.restart(NODE));
+    sim.run(async {
+        let target = Target::open(&rt, Limits::default()).await?;
+        rt.sleep(after).await;
+        for (id, transno) in again {
+            let data = vec![Bytes::from(data.clone())];
+            target.objects.write(id, 0, data, at(1), Some(transno), nothing()).await?;
+        }
+        for (id, _) in again {
+            assert!(target.read(id, 0, MIB as u32).await? == data);
+        }
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        target.close().await
+    })
+    .unwrap_or_else(|error| panic!("{mib} MiB, after {after:?}: {error}"));
+}
+
+/// What was written, or reserved, before the target was opened on a full disk could not be written again until former files were
+/// looked through, and a change that was answered and lost in the crash could not be repeated.
+#[test]
+fn what_a_crash_lost_can_be_repeated_on_a_full_disk() {
+    for mib in [128, 200] {
+        for after in 0..50 {
+            repeated_when_full(mib, Duration::from_micros(after * 20));
+        }
+    }
+}
+
+/// What former boots left is given back when nobody reads it any more: who needed it looked a few times, at once, and gave up.
+#[test]
+fn an_overwrite_on_a_full_disk_waits_for_readers() {
+    let mut options = Options::seed(1);
+    options.disk.read = Span::millis(300, 300);
+    let sim = Sim::new(options);
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 128 * MIB);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        fill(&target).await?;
+        target.sync().await
+    })
+    .expect("it is full");
+    sim.handle().crash(NODE);
+    let rt = Rt::sim(sim.restart(NODE));
+    sim.run(async {
+        let target = Target::open(&rt, Limits::default()).await?;
+        let (sender, receiver) = oneshot::channel();
+        let reader = target.clone();
+        rt.spawn(async move {
+            let _ = sender.send(reader.read(id(1), 0, MIB as u32).await);
+        });
+        rt.sleep(Duration::from_micros(1)).await;
+        for oid in 1..=8 {
+            target.write(id(oid), 0, &pattern(MIB as usize, 2)).await?;
+        }
+        assert!(receiver.await.expect("the task answers")? == pattern(MIB as usize, 1));
+        target.close().await
+    })
+    .expect("an overwrite has its space");
+}
+
+#[test]
+fn what_is_there_can_be_written_again_after_a_stop_on_a_full_disk() {
+    for mib in [100, 260] {
+        let sim = Sim::new(Options::seed(1));
+        let rt = sim.rt(NODE);
+        sim.set_capacity(NODE, mib * MIB);
+        sim.run(async {
+            let target = Target::make(&rt).await?;
+            let count = fill(&target).await?;
+            target.punch(id(2), 4096, 8192).await?;
+            // Others take some of what is left to log, engine and reserve.
+            let other = target.store.dir().create("other").await?;
+            other.allocate(0, mib * MIB / 64).await?;
+            target.close().await?;
+            let target = Target::open(&rt, Limits::default()).await?;
+            let data = pattern(MIB as usize, 2);
+            target.write(id(1), 0, &data).await?;
+            rt.sleep(Duration::from_secs(5)).await;
+            let dir = target.store.dir().subdir(crate::object::files::DIR).await?;
+            for (file, used) in crate::object::summary::load(&target.store)?.used {
+                let taken = dir.open(&file.to_string()).await?.space().await?;
+                let is_former = file.boot < target.store.boot();
+                assert!(!is_former || taken == used * 4096, "nothing stays taken because it is little");
+            }
+            // The second has a hole.
+            for oid in 3..=count {
+                target.write(id(oid), 0, &data).await?;
+            }
+            assert!(target.read(id(1), 0, MIB as u32).await? == data);
+            assert_eq!(target.findings().await?, Vec::<String>::new());
+            target.close().await
+        })
+        .unwrap_or_else(|error| panic!("{mib} MiB: {error}"));
+    }
+}

@@ -1,6 +1,7 @@
 //! Objects as a whole, in a simulated machine.
 
 mod basics;
+mod crowded;
 mod full;
 mod logged;
 mod merged;
