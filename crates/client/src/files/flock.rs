@@ -89,8 +89,6 @@ struct Inner {
     waits: u64,
     /// Requests that the MDT need not remember any more.
     known: Vec<u64>,
-    /// How often an MDT has forgotten the locks of this client.
-    losses: u64,
 }
 
 /// How far a request is; between its task and whoever waits for it.
@@ -116,8 +114,8 @@ struct Set {
     number: u64,
     /// When.
     change: u64,
-    /// [`Inner::losses`] before it was asked for: a lock that was lost since is none.
-    losses: u64,
+    /// The session in which it was granted.
+    session: u64,
 }
 
 /// Whoever waits for a request.
@@ -412,9 +410,8 @@ impl Flocks {
             let locks = some.iter().map(held).collect();
             if let Err(error) = restate.call(RestateFlocks { locks }).await {
                 tracing::error!(%error, count = some.len(), "file locks are lost: the restarted MDT does not take them");
-                let mut inner = self.inner.lock();
-                inner.losses += 1;
-                inner.kept.clear(|place| some.iter().any(|lock| lock.place == *place));
+                // Of a place it may have taken some before: what it has and this client not, the session's end takes away.
+                self.inner.lock().kept.clear(|place| some.iter().any(|lock| lock.place == *place));
                 lost.append(&mut written_under(some));
             }
         }
@@ -425,7 +422,6 @@ impl Flocks {
     pub(crate) fn flocks_lost(&self, mdt: TargetId) -> BTreeSet<Fid> {
         let locks = {
             let mut inner = self.inner.lock();
-            inner.losses += 1;
             inner.kept.clear(|place| TargetId::mdt(mdt_of(place.fid)) == mdt)
         };
         if !locks.is_empty() {
@@ -466,7 +462,6 @@ impl Flocks {
         let FlockRequest { range, mode, pid, .. } = request;
         loop {
             let number = if wait && mode.is_some() { self.next_wait() } else { 0 };
-            let losses = self.inner.lock().losses;
             let flock = Flock {
                 fid: place.fid,
                 owner: place.owner,
@@ -478,24 +473,26 @@ impl Flocks {
                 wait: number,
                 known: self.take_known(),
             };
-            let mut flocked = self.targets.settled_mdt_of(place.fid).await?.call(flock).await?.reply;
+            let mdt = self.targets.settled_mdt_of(place.fid).await?;
+            let answered = mdt.call(flock).await?;
+            let (mut flocked, mut session) = (answered.reply, answered.session);
             if place.kind == Kind::Flock && flocked.state != msg::FLOCK_GRANTED {
                 // What was there before is gone, even if what was to come in its place is not granted.
                 self.inner.lock().kept.change(place, range, None, flocked.change);
             }
             while flocked.state == msg::FLOCK_WAITING {
                 let asked = FlockWait { wait: number, known: self.take_known() };
-                let mdt = self.targets.mdt_of(place.fid)?;
                 let Some(answer) = unless(ticket.abandoned(), mdt.call(asked)).await else {
                     self.cancel(place, number).await;
                     return Err(Error::Refused(Code::Interrupted));
                 };
-                flocked = answer?.reply;
+                let answered = answer?;
+                (flocked, session) = (answered.reply, answered.session);
             }
             let code = match flocked.state {
-                // Granted, and lost before it was heard of.
-                msg::FLOCK_GRANTED if self.inner.lock().losses != losses => continue,
-                msg::FLOCK_GRANTED => return Ok(Set { number, change: flocked.change, losses }),
+                // Granted, and lost with its session before it was heard of.
+                msg::FLOCK_GRANTED if mdt.session() != session => continue,
+                msg::FLOCK_GRANTED => return Ok(Set { number, change: flocked.change, session }),
                 // The MDT has restarted since.
                 msg::FLOCK_UNKNOWN if number != 0 => continue,
                 msg::FLOCK_CONFLICT => Code::WouldBlock,
@@ -581,9 +578,11 @@ impl Waiting {
         let set = outcome?;
         let FlockRequest { range, mode, pid, .. } = self.request;
         let flocks = &self.flocks;
+        let mdt = flocks.targets.mdt_of(self.place.fid)?;
         {
             let mut inner = flocks.inner.lock();
-            if inner.losses != set.losses && mode.is_some() {
+            // Under this lock: a session that ends later takes it away again ([`Flocks::flocks_lost`]).
+            if mdt.session() != set.session && mode.is_some() {
                 return Err(Error::Refused(Code::Evicted));
             }
             inner.kept.change(self.place, range, mode.map(|mode| (mode, pid)), set.change);

@@ -14,7 +14,6 @@ mod sync;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use rt::Rt;
 
@@ -31,8 +30,6 @@ pub struct OpenFiles {
     pub(crate) handles: Arc<Handles>,
     /// The file locks that were asked for through them.
     pub(crate) flocks: Arc<Flocks>,
-    /// How often an MDT has taken for closed what was open.
-    ends: AtomicU64,
 }
 
 impl OpenFiles {
@@ -40,6 +37,6 @@ impl OpenFiles {
     pub(crate) fn new(rt: Rt, targets: Arc<Targets>, names: Arc<Names>) -> OpenFiles {
         let handles = Arc::new(Handles::new());
         let flocks = Arc::new(Flocks::new(rt, targets.clone(), handles.clone()));
-        OpenFiles { targets, names, handles, flocks, ends: AtomicU64::new(0) }
+        OpenFiles { targets, names, handles, flocks }
     }
 }

@@ -43,8 +43,8 @@ pub(super) struct Told {
     pub(super) xattrs: bool,
     /// Whether the file was there before.
     pub(super) reopened: bool,
-    /// [`OpenFiles::ends_seen`] before it was asked to.
-    pub(super) ends: u64,
+    /// The session in which it did; none for a file that it will make.
+    pub(super) session: Option<u64>,
 }
 
 impl OpenFiles {
@@ -60,10 +60,10 @@ impl OpenFiles {
         let name = crate::name(name)?;
         let time = self.names.clock.time();
         let mode = (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits();
-        let (open, ends) = (flags.bits() | if flags.write { OPEN_RANGE } else { 0 }, self.ends_seen());
+        let open = flags.bits() | if flags.write { OPEN_RANGE } else { 0 };
         let new = New { caller, parent, name: &name, mode, open, target: &[], time };
         if let Some(made) = self.names.ahead.create(&new) {
-            return Ok(self.made_ahead(caller, (parent, &name), flags, made, ends));
+            return Ok(self.made_ahead(caller, (parent, &name), flags, made));
         }
         let create = |fid, cred| Create {
             parent,
@@ -97,7 +97,7 @@ impl OpenFiles {
             // A new file has no capabilities that a write would have to take away.
             xattrs: made.existed && made.xattrs,
             reopened: made.existed,
-            ends,
+            session: Some(answered.session),
         };
         let handle = self.opened(caller, opened, flags);
         if let Some(token) = &made.range {
@@ -136,7 +136,6 @@ impl OpenFiles {
         (parent, name): (Fid, &Name),
         flags: OpenFlags,
         made: Made,
-        ends: u64,
     ) -> (Answer, Handle) {
         let opened = Told {
             attr: made.attr.clone(),
@@ -145,7 +144,7 @@ impl OpenFiles {
             transno: Transno(0),
             xattrs: false,
             reopened: false,
-            ends,
+            session: None,
         };
         let handle = self.opened(caller, opened, flags);
         (self.names.meta.told(made.attr, Some((parent, name))), handle)
@@ -225,7 +224,7 @@ impl OpenFiles {
         flags: OpenFlags,
         hint: Option<LayoutHint>,
     ) -> Result<(Answer, Handle)> {
-        let (time, ends) = (self.names.clock.time(), self.ends_seen());
+        let time = self.names.clock.time();
         let create = |fid, cred| CreateUnnamed {
             parent: dir,
             fid,
@@ -246,7 +245,7 @@ impl OpenFiles {
             transno,
             xattrs: false,
             reopened: false,
-            ends,
+            session: Some(answered.session),
         };
         // Nobody else can ever have written to it.
         Ok((Answer::once(Attr { size: 0, blocks: 0, ..attr }), self.opened(caller, told, flags)))
@@ -254,7 +253,7 @@ impl OpenFiles {
 
     /// Opens a regular file.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
-        let ends = self.ends_seen();
+        let session = self.session_of(fid);
         if let Some((entry, mdt_handle)) = self.names.meta.open_again(caller, fid, flags) {
             let told = Told {
                 attr: entry.attr.clone(),
@@ -263,7 +262,7 @@ impl OpenFiles {
                 transno: Transno(0),
                 xattrs: entry.xattrs,
                 reopened: true,
-                ends,
+                session,
             };
             let handle = self.opened(caller, told, flags);
             self.prepare_pages(handle, flags).await?;
@@ -296,7 +295,7 @@ impl OpenFiles {
             transno,
             xattrs: open.xattrs,
             reopened: true,
-            ends,
+            session: Some(answered.session),
         };
         let handle = self.opened(caller, told, flags);
         if let (Some(head), Some(token)) = (head, &open.range) {
@@ -393,6 +392,11 @@ impl OpenFiles {
 }
 
 impl OpenFiles {
+    /// The present session with the MDT of a file.
+    fn session_of(&self, fid: Fid) -> Option<u64> {
+        self.targets.mdt_of(fid).ok().map(|mdt| mdt.session())
+    }
+
     fn opened(&self, caller: &Caller, told: Told, flags: OpenFlags) -> Handle {
         let fid = told.attr.fid;
         let file = (told.attr.kind() == FileKind::File).then(|| self.names.data.files.get(fid));
@@ -436,8 +440,8 @@ impl OpenFiles {
             wrote: AtomicBool::new(false),
             failure_seen,
         });
-        // Or it was not among what was lost, as it was not there yet.
-        if self.ends_seen() != told.ends
+        // If the session ended just now it was not among what was lost, as it was not there yet.
+        if told.session.is_some_and(|session| self.session_of(fid) != Some(session))
             && let Ok(open) = self.handles.get(handle)
         {
             open.losses.fetch_add(1, Ordering::AcqRel);

@@ -23,9 +23,8 @@ const OPENED_AT_ONCE: usize = 64;
 impl OpenFiles {
     /// An MDT has ended its session with this client, and with it all that was open there, and the locks of the files `locked`.
     pub(crate) fn opens_lost(self: &Arc<Self>, mdt: TargetId, locked: &BTreeSet<Fid>) {
-        // In this order: who sees that it is lost sees the other, too; and what is opened now is seen here, or sees this.
+        // In this order: who sees that it is lost sees the other, too.
         self.fence(locked);
-        self.ends.fetch_add(1, Ordering::SeqCst);
         let of_mdt = |open: &Arc<OpenFile>| TargetId::mdt(mdt_of(open.fid)) == mdt;
         let written = self.handles.all_open().filter(|open| open.flags.write && open.file.is_some());
         let lost: Vec<Arc<OpenFile>> = written.filter(of_mdt).collect();
@@ -42,11 +41,6 @@ impl OpenFiles {
                 join_all(some.iter().map(|open| files.open_to_write(open))).await;
             }
         });
-    }
-
-    /// How often an MDT has taken for closed what was open: an open that is answered later than that, and was asked for before, is lost.
-    pub(super) fn ends_seen(&self) -> u64 {
-        self.ends.load(Ordering::SeqCst)
     }
 
     /// Nothing is written any more through what is open of these files: their locks are lost.
