@@ -35,12 +35,17 @@ fn measure<O: Operation + Clone>(client: &Client<'_>, operation: O) -> (O::Reply
     (O::reply_of(reply).expect("the reply is of the operation"), (asked.len(), told.len()))
 }
 
-/// The life of a file that its client writes, in a file system with so many OSTs.
+/// The life of a file that its client writes, in a file system with so many OSTs, of the indexes from 0 on.
 fn life(osts: u32, hint: Option<LayoutHint>) -> Bytes {
+    life_on(&(0..osts).collect::<Vec<_>>(), hint)
+}
+
+/// The same with OSTs of these indexes.
+fn life_on(osts: &[u32], hint: Option<LayoutHint>) -> Bytes {
     let world = World::new();
-    let servers: Vec<String> = (0..osts.div_ceil(4)).map(|server| format!("oss{server}")).collect();
-    let all: Vec<(u32, &str)> =
-        (0..osts).zip(servers.iter().flat_map(|server| std::iter::repeat_n(server.as_str(), 4))).collect();
+    let servers: Vec<String> = (0..osts.len().div_ceil(4)).map(|server| format!("oss{server}")).collect();
+    let each = servers.iter().flat_map(|server| std::iter::repeat_n(server.as_str(), 4));
+    let all: Vec<(u32, &str)> = osts.iter().copied().zip(each).collect();
     world.set_osts(&all);
     let client = world.client(1);
     let request = client.create_request(Fid::ROOT, "f", 0o100_644);
@@ -84,5 +89,14 @@ fn stripes_cost_bytes_where_the_layout_is_told_and_nowhere_else() {
             unlink: one.unlink,
         };
         assert_eq!(thousand, expected, "{osts} OSTs");
+    }
+}
+
+/// Lustre's replies had room for as many OSTs as the largest index says (FEATURES L8).
+#[test]
+fn indexes_far_from_each_other_cost_nothing() {
+    let all = Some(LayoutHint { stripe_count: -1, ..LayoutHint::default() });
+    for hint in [None, all] {
+        assert_eq!(life_on(&[0, 7, 4096, 65_500], hint.clone()), life(4, hint));
     }
 }
