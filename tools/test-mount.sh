@@ -73,6 +73,19 @@ t_transcripts() {
   "$LFS" mdts "$mnt"
   fid=$("$LFS" path2fid inherits)
   "$LFS" fid2path "$mnt" "$fid" | grep -q 'seed/inherits'
+  "$LFS" getstripe -v inherits > "$work/stripes"
+  grep -qxF "lmm_fid:           $fid" "$work/stripes"
+  "$LFS" check all "$mnt" > "$work/check"
+  { echo "$fsname-MDT0000-mdc active."; for n in 0 1 2 3; do echo "$fsname-OST000$n-osc active."; done; } | cmp - "$work/check"
+  # Of a file that is open for writing the MDT knows no size, and from a second after its close on the true one.
+  exec 7> lazy
+  echo text >&7
+  [ "$("$LFS" getsom -f lazy)" = 4 ]
+  exec 7>&-
+  som_is() { [ "$("$LFS" getsom lazy)" = "file: lazy size: 5 blocks: $(stat -c %b lazy) flags: 1" ]; }
+  until_true 1 som_is
+  [ "$("$LFS" getsom -s lazy full)" = $'5\n5' ]
+  must_fail 1 "$LFS" getsom "$mnt"
 }
 
 # As NFS servers open files, also after the mount has been new.
