@@ -123,7 +123,11 @@ else:
   [ "$(flags d/f)" = "init init " ]
   [ "$("$LFS" getstripe -I2 -c d/f)" = 4 ]
   cmp "$work/random" d/f
-  "$LFS" migrate -c 1 d/f
+  # Files that cannot be moved keep no others from it; each is told of.
+  must_fail 1 "$LFS" migrate -c 1 d none d/f nothing
+  [ "$(grep -c "stays where it is" "$work/err")" = 3 ]
+  grep -q "'nothing' stays where it is: No such file" "$work/err"
+  [ "$("$LFS" getstripe -c d/f)" = 1 ]
   cmp "$work/random" d/f
   cd /
   rm -r "$mnt/pfl"
