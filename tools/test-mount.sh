@@ -158,6 +158,31 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
   [ "$(asked)" = "$before" ]
   "$LFS" getstripe "$dom/small1" | grep -q 'lmm_pattern:       mdt'
   [ "$("$LFS" find "$dom" -L mdt -type f | wc -l)" = 50 ]
+  # An operator bounds what new files have there; those that are there stay as they are.
+  local lctl
+  lctl=$(dirname "$WEFT")/lctl
+  [ "$("$lctl" get_param -n 'lod.*.dom_stripesize')" = 1048576 ]
+  must_fail 22 "$lctl" set_param 'lod.*.dom_stripesize=65537'
+  must_fail 22 "$lctl" set_param 'lod.*.dom_stripesize=2097152'
+  mkdir "$dom/bound"
+  "$LFS" setstripe -E 256K -L mdt -E -1 -c 2 "$dom/bound"
+  ends() { rm -f "$dom/bound/f"; : > "$dom/bound/f"; [ "$("$LFS" getstripe -E "$dom/bound/f" | tr '\n' ' ')" = "$1" ]; }
+  ends "262144 EOF "
+  "$lctl" set_param 'lod.*.dom_stripesize=131072'
+  until_true 5 ends "131072 EOF "
+  head -c 300000 /dev/urandom | tee "$work/bound" > "$dom/bound/f"
+  cmp "$work/bound" "$dom/bound/f"
+  "$lctl" set_param 'lod.*.dom_stripesize=0'
+  # A file of one component is shown as one without any.
+  until_true 5 ends ""
+  [ "$("$LFS" getstripe -L -c "$dom/bound/f" | tr -d ' \n')" = lmm_stripe_count:2lmm_pattern:raid0 ]
+  [ "$("$LFS" getstripe -I1 -L "$dom/small1")" = mdt ]
+  down
+  up
+  ends ""
+  "$lctl" set_param 'lod.*.dom_stripesize=1048576'
+  until_true 5 ends "262144 EOF "
+  rm -r "$dom/bound"
   # Across the border, and with the caches of client and kernel gone.
   dd if=/dev/urandom of="$work/large" bs=1M count=3 status=none
   cp "$work/large" "$dom/large"

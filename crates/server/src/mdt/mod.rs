@@ -304,6 +304,7 @@ impl Shown for Mdt {
         self.grants.bits.parameters(tree);
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
+        self.objects.osts.parameters(tree);
         self.load.parameters(tree);
         self.lfsck.parameters(tree);
         self.hsm.parameters(tree);

@@ -312,6 +312,7 @@ fn layout_of_new(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> R
         }
         None => default,
     };
+    let hint = allocate::shortened(hint, &table.order);
     let layout = table.allocate(wanted.fid, &hint)?;
     mdt.objects.osts.look_after(&layout);
     if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
