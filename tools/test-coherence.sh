@@ -18,7 +18,7 @@ if [ -n "${PLAIN:-}" ]; then
 else
   two_up || { echo "the cluster does not start"; cat "$work"/*.log; exit 1; }
 fi
-python3 "$top/tests/coherence.py" ${LONG:+--long} --seed "${SEED:-1}" "$two_a" "$two_b" "$@"
+LFS=$LFS python3 "$top/tests/coherence.py" ${LONG:+--long} --seed "${SEED:-1}" "$two_a" "$two_b" "$@"
 status=$?
 if [ $status != 0 ] && [ -z "${PLAIN:-}" ]; then
   for log in "$work"/*.log; do

@@ -73,6 +73,19 @@ t_transcripts() {
   "$LFS" mdts "$mnt"
   fid=$("$LFS" path2fid inherits)
   "$LFS" fid2path "$mnt" "$fid" | grep -q 'seed/inherits'
+  "$LFS" getstripe -v inherits > "$work/stripes"
+  grep -qxF "lmm_fid:           $fid" "$work/stripes"
+  "$LFS" check all "$mnt" > "$work/check"
+  { echo "$fsname-MDT0000-mdc active."; for n in 0 1 2 3; do echo "$fsname-OST000$n-osc active."; done; } | cmp - "$work/check"
+  # Of a file that is open for writing the MDT knows no size, and from a second after its close on the true one.
+  exec 7> lazy
+  echo text >&7
+  [ "$("$LFS" getsom -f lazy)" = 4 ]
+  exec 7>&-
+  som_is() { [ "$("$LFS" getsom lazy)" = "file: lazy size: 5 blocks: $(stat -c %b lazy) flags: 1" ]; }
+  until_true 1 som_is
+  [ "$("$LFS" getsom -s lazy full)" = $'5\n5' ]
+  must_fail 1 "$LFS" getsom "$mnt"
 }
 
 # As NFS servers open files, also after the mount has been new.
@@ -110,7 +123,11 @@ else:
   [ "$(flags d/f)" = "init init " ]
   [ "$("$LFS" getstripe -I2 -c d/f)" = 4 ]
   cmp "$work/random" d/f
-  "$LFS" migrate -c 1 d/f
+  # Files that cannot be moved keep no others from it; each is told of.
+  must_fail 1 "$LFS" migrate -c 1 d none d/f nothing
+  [ "$(grep -c "stays where it is" "$work/err")" = 3 ]
+  grep -q "'nothing' stays where it is: No such file" "$work/err"
+  [ "$("$LFS" getstripe -c d/f)" = 1 ]
   cmp "$work/random" d/f
   cd /
   rm -r "$mnt/pfl"
@@ -141,6 +158,31 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
   [ "$(asked)" = "$before" ]
   "$LFS" getstripe "$dom/small1" | grep -q 'lmm_pattern:       mdt'
   [ "$("$LFS" find "$dom" -L mdt -type f | wc -l)" = 50 ]
+  # An operator bounds what new files have there; those that are there stay as they are.
+  local lctl
+  lctl=$(dirname "$WEFT")/lctl
+  [ "$("$lctl" get_param -n 'lod.*.dom_stripesize')" = 1048576 ]
+  must_fail 22 "$lctl" set_param 'lod.*.dom_stripesize=65537'
+  must_fail 22 "$lctl" set_param 'lod.*.dom_stripesize=2097152'
+  mkdir "$dom/bound"
+  "$LFS" setstripe -E 256K -L mdt -E -1 -c 2 "$dom/bound"
+  ends() { rm -f "$dom/bound/f"; : > "$dom/bound/f"; [ "$("$LFS" getstripe -E "$dom/bound/f" | tr '\n' ' ')" = "$1" ]; }
+  ends "262144 EOF "
+  "$lctl" set_param 'lod.*.dom_stripesize=131072'
+  until_true 5 ends "131072 EOF "
+  head -c 300000 /dev/urandom | tee "$work/bound" > "$dom/bound/f"
+  cmp "$work/bound" "$dom/bound/f"
+  "$lctl" set_param 'lod.*.dom_stripesize=0'
+  # A file of one component is shown as one without any.
+  until_true 5 ends ""
+  [ "$("$LFS" getstripe -L -c "$dom/bound/f" | tr -d ' \n')" = lmm_stripe_count:2lmm_pattern:raid0 ]
+  [ "$("$LFS" getstripe -I1 -L "$dom/small1")" = mdt ]
+  down
+  up
+  ends ""
+  "$lctl" set_param 'lod.*.dom_stripesize=1048576'
+  until_true 5 ends "262144 EOF "
+  rm -r "$dom/bound"
   # Across the border, and with the caches of client and kernel gone.
   dd if=/dev/urandom of="$work/large" bs=1M count=3 status=none
   cp "$work/large" "$dom/large"

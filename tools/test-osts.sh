@@ -8,7 +8,9 @@
 LCTL=$(dirname "$WEFT")/lctl
 export WEFT_RUN=$work/run
 more=$work/more
-trap 'umount -l "$more" 2>/dev/null; two_down; rm -rf --one-file-system "$work"' EXIT
+# The name of the file system of the case of that name.
+sparse=${two_fsname/w2/w3}
+trap 'umount -l "$more" 2>/dev/null; two_down; rm -rf --one-file-system "$work" "/etc/weft/$sparse".*.key' EXIT
 
 lctl() { in_two timeout 60 "$LCTL" "$@"; }
 kill_server() {
@@ -180,9 +182,107 @@ t_removed() {
   rm -r "$dir"
 }
 
+stripes_of() { "$LFS" getstripe "$1" | awk '/obdidx/ {on=1; next} on && NF {printf "%s ", $1}'; }
+# has_stripes COUNT: so many has a new file on all OSTs.
+has_stripes() { rm -f "$two_a/new"; "$LFS" setstripe -c -1 "$two_a/new"; [ "$("$LFS" getstripe -c "$two_b/new")" = "$1" ]; }
+
+# Files on all OSTs, and on those that are named, while an OST is added and while it does not answer.
+t_striped() {
+  local state
+  "$LFS" setstripe -c -1 "$two_a/old"
+  [ "$("$LFS" getstripe -c "$two_a/old")" = 4 ]
+  head -c 9000000 /dev/urandom | tee "$work/old" > "$two_a/old"
+  format_ost 4 "$work/two.ost4"
+  two_serve two-oss3 7005 "$work/two.ost4"
+  until_true 60 has_osts 5
+  until_true 10 has_stripes 5
+  [ "$("$LFS" getstripe -c "$two_a/old")" = 4 ]
+  cmp "$work/old" "$two_b/old"
+  cp "$work/old" "$two_a/new"
+  cmp "$work/old" "$two_b/new"
+  "$LFS" check osts "$two_a" > "$work/check"
+  for index in 0 1 2 3 4; do echo "$two_fsname-OST000$index-osc active."; done | cmp - "$work/check"
+
+  # In the order of the list, or not at all.
+  "$LFS" setstripe -o 4,0-1,3 "$two_a/named"
+  [ "$(stripes_of "$two_b/named")" = "4 0 1 3 " ]
+  cp "$work/old" "$two_a/named"
+  cmp "$work/old" "$two_b/named"
+  must_fail 1 "$LFS" setstripe -o 0,5 "$two_a/none"
+  grep -q "there is no OST with index 5" "$work/err"
+  lctl pool_new "$two_fsname.two"
+  lctl pool_add "$two_fsname.two" OST0000 OST0001
+  must_fail 1 "$LFS" setstripe -p two -o 1,2 "$two_a/none"
+  "$LFS" setstripe -p two -o 1,0 "$two_a/pooled"
+  [ "$(stripes_of "$two_b/pooled")" = "1 0 " ]
+
+  # The one that was added does not answer any more.
+  state=$(tail -n 1 "$work/two.pids")
+  kill -9 "$state"
+  tail --pid="$state" -f /dev/null
+  sed -i '$d' "$work/two.pids"
+  until_true 30 has_stripes 4
+  [ "$(stripes_of "$two_a/new" | tr ' ' '\n' | sort | tr -d '\n')" = 0123 ]
+  must_fail 1 "$LFS" setstripe -o 4,0 "$two_a/none"
+  grep -q "the OST with index 4 does not answer" "$work/err"
+  not test -e "$two_a/none"
+  "$LFS" setstripe -o 3,0 "$two_a/none"
+  must_fail 1 "$LFS" migrate -o 4 "$two_a/none"
+  grep -q "the OST with index 4 does not answer" "$work/err"
+  "$LFS" check all "$two_a" > "$work/check" || true
+  { echo "$two_fsname-MDT0000-mdc active."; for index in 0 1 2 3; do echo "$two_fsname-OST000$index-osc active."; done
+    echo "$two_fsname-OST0004-osc inactive."; } | cmp - "$work/check"
+  [ "$("$LFS" check mdts "$two_a")" = "$two_fsname-MDT0000-mdc active." ]
+
+  # It is back.
+  two_serve two-oss3 7005 "$work/two.ost4"
+  until_true 60 has_stripes 5
+  "$LFS" setstripe -o 4,0 "$two_a/again"
+  cmp "$work/old" "$two_b/named"
+  lctl pool_destroy "$two_fsname.two" || true
+  rm "$two_a"/{old,new,named,pooled,none,again}
+}
+
+# Only OSTs of indexes far from each other (conf-sanity 56a, 81).
+t_sparse() {
+  local name=$sparse nid=127.0.0.1:7101@tcp index pid dirs=("$work/s.mgs" "$work/s.mdt")
+  "$WEFT" format --mgs --fsname "$name" "$work/s.mgs"
+  "$WEFT" format --mdt --fsname "$name" --index 0 --mgsnode $nid "$work/s.mdt"
+  for index in 0 7 4096 65500; do
+    "$WEFT" format --ost --fsname "$name" --index $index --mgsnode $nid "$work/s.ost$index"
+    dirs+=("$work/s.ost$index")
+  done
+  two_serve sparse 7101 "${dirs[@]}"
+  mkdir -p "$more"
+  in_two "$WEFT" mount "$nid:/$name" "$more"
+  all_there() { [ "$("$LFS" osts "$more" | grep -c ' ACTIVE$')" = 4 ]; }
+  until_true 60 all_there
+  "$LFS" osts "$more" > "$work/osts"
+  printf '%s\n' "OBDS:" "0: $name-OST0000_UUID ACTIVE" "7: $name-OST0007_UUID ACTIVE" "4096: $name-OST1000_UUID ACTIVE" \
+    "65500: $name-OSTffdc_UUID ACTIVE" | cmp - "$work/osts"
+  "$LFS" setstripe -c -1 "$more/all"
+  [ "$("$LFS" getstripe -c "$more/all")" = 4 ]
+  [ "$(stripes_of "$more/all" | tr ' ' '\n' | sort -n | tr '\n' ' ')" = "0 7 4096 65500 " ]
+  "$LFS" setstripe -o 65500,0,4096 "$more/named"
+  [ "$(stripes_of "$more/named")" = "65500 0 4096 " ]
+  "$LFS" setstripe -i 4096 -c 1 "$more/one"
+  for file in all named one; do
+    head -c 9000000 /dev/urandom | tee "$work/random" > "$more/$file"
+    "$WEFT" sync "$more"
+    cmp "$work/random" "$more/$file"
+  done
+  "$LFS" df "$more" | grep -q "$more\[OST:65500\]"
+  pid=$(daemon_pid "$more")
+  umount "$more"
+  tail --pid="$pid" -f /dev/null
+  pid=$(tail -n 1 "$work/two.pids")
+  kill "$pid"
+  tail --pid="$pid" -f /dev/null
+  sed -i '$d' "$work/two.pids"
+}
 
 # The layouts and names of what follows are stated here, so the root's own do not matter.
 unset TWO_LAYOUT
 two_up || { say "the file system does not start"; exit 1; }
-for case in ${*:-lost removed}; do check "$case" "t_$case"; done
+for case in ${*:-lost removed striped sparse}; do check "$case" "t_$case"; done
 finish

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import subprocess
 
 from .support import (RENAME_EXCHANGE, RENAME_NOREPLACE, Open, as_root, at_once, both_ways, case, elsewhere, get,
                       link_open_file, names, path, put, renameat2, result, same, Skip)
@@ -416,6 +417,34 @@ def unlink_race(a, b, run):
     one, two = at_once(worker(a), worker(b))
     same(sorted(one + two), list(range(count)), "one winner each")
     same(names(a), [], "nothing left")
+
+
+@case
+def setstripe_race(a, b, run):
+    """Of two `lfs setstripe` of one name at once, on two mounts, exactly one makes the file, and it has that one's layout."""
+    try:
+        os.getxattr(a, "weft.counters")
+    except OSError as failed:
+        raise Skip("this is no mount of weft") from failed
+
+    def lfs(*words):
+        return subprocess.run([os.environ["LFS"], *words], capture_output=True, text=True, check=False)
+
+    def make(top, name, stripes):
+        def work():
+            done = lfs("setstripe", "-c", str(stripes), path(top, name))
+            return done.returncode == 0, done.stderr
+        return work
+    winners = set()
+    for n in range(run.rounds(40, 500)):
+        won, lost = sorted(((*made, stripes) for made, stripes in
+                            zip(at_once(make(a, f"f{n}", 1), make(b, f"f{n}", 2)), (1, 2))), reverse=True)
+        same((won[0], lost[0]), (True, False), f"f{n}: one winner, and one loser, who says {lost[1]!r}")
+        assert lost[1].endswith("failed: File exists\n"), lost[1]
+        same([lfs("getstripe", "-c", path(top, f"f{n}")).stdout for top in (a, b)], [f"{won[2]}\n"] * 2, f"stripes of f{n}")
+        winners.add(won[2])
+    print(f"      | won by {sorted(winners)}")
+    same(len(names(a)), len(names(b)), "names")
 
 
 @case

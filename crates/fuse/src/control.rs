@@ -7,6 +7,7 @@
 //! | `weft.create.NAME` | directory | | [`Hint`]: make the file NAME with this layout | |
 //! | `weft.create` | directory | | the same for a long name: [`Hint`], a NUL, the name | |
 //! | `weft.fid` | any | the FID as text | | |
+//! | `weft.som` | file | [`SizeOnMdt`] | | |
 //! | `weft.paths.FID` | any | [`Paths`] | | |
 //! | `weft.find.TOKEN` | any | a page of the search, as a message ([`crate::find`]) | what is searched, as a message | |
 //! | `weft.config` | any | the first page of [`Configuration`] | | |
@@ -44,6 +45,8 @@ pub const CREATE: &str = "weft.create";
 pub const CREATE_NAME: &str = "weft.create.";
 /// FID of a file.
 pub const FID: &str = "weft.fid";
+/// What the MDT alone knows of the size of a file.
+pub const SOM: &str = "weft.som";
 /// Paths of a FID, which follows.
 pub const PATHS: &str = "weft.paths.";
 /// A page of a search; a word that its user has chosen follows.
@@ -98,6 +101,17 @@ pub struct FileLayout {
     /// The components, of a file that has several: then all else is about the last one that has objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentLayout>,
+}
+
+/// What the MDT alone knows of the size of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeOnMdt {
+    /// Bytes.
+    pub size: u64,
+    /// Used space in units of 512 bytes.
+    pub blocks: u64,
+    /// Whether that is the truth. Otherwise it is what was, before those opened the file who may write it now.
+    pub known: bool,
 }
 
 /// One of several components of a file.

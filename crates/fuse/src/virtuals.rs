@@ -8,8 +8,8 @@ use rt::wait::join_all;
 
 use crate::changelog;
 use crate::control::{
-    self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, Spaces, Status,
-    TargetSpace,
+    self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, SizeOnMdt, Spaces,
+    Status, TargetSpace,
 };
 use crate::find::Questions;
 use crate::hsm;
@@ -55,6 +55,7 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
         control::LAYOUT => layout(client, fid).await,
         hsm::HSM => Box::pin(hsm::get(client, fid)).await,
         control::FID => Ok(fid.to_string().into_bytes()),
+        control::SOM => size_on_mdt(client, fid).await,
         control::PROJECT => {
             Ok(Project::of(&client.names().getattr(fid).await?.attr).to_string().into_bytes())
         }
@@ -120,6 +121,14 @@ async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {
         _ => return Err(Errno::NO_ATTRIBUTE),
     };
     Ok(control::encode(&answer))
+}
+
+async fn size_on_mdt(client: &Client, fid: Fid) -> Result<Vec<u8>> {
+    let attr = client.names().attr_on_mdt(fid).await?;
+    if attr.kind() != FileKind::File {
+        return Err(Errno::NO_ATTRIBUTE);
+    }
+    Ok(control::encode(&SizeOnMdt { size: attr.size, blocks: attr.blocks, known: attr.size_known }))
 }
 
 async fn paths(client: &Client, caller: &Caller, text: &str) -> Result<Vec<u8>> {

@@ -14,6 +14,11 @@ impl Names {
         Ok(self.layouts.fetch_entry(fid).await?.layout)
     }
 
+    /// What the MDT knows of a file; nobody else is asked.
+    pub async fn attr_on_mdt(&self, fid: Fid) -> Result<Attr> {
+        Ok(self.layouts.fetch_entry(fid).await?.attr)
+    }
+
     /// What new files in a directory get.
     pub async fn default_layout(&self, fid: Fid) -> Result<DefaultLayout> {
         Ok(self.targets.settled_mdt_of(fid).await?.call(GetDefaultLayout { fid }).await?.reply)

@@ -14,9 +14,9 @@ use rpc::{Answer, Call, Service};
 use rt::sync::Notify;
 use rt::{BoxFuture, Rt};
 
-fn connected() -> Reply {
+fn connected(session: u64) -> Reply {
     Reply::Connect(msg::Connected {
-        session: 1,
+        session,
         features: msg::FEATURES_ALL,
         boot: 1,
         slots: 64,
@@ -34,7 +34,7 @@ impl Service for Mgs {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             let reply = match call.request {
-                Request::Connect(_) => connected(),
+                Request::Connect(_) => connected(1),
                 Request::Claim(_) => Reply::Claim(msg::Claimed { replaced: 0 }),
                 Request::Register(_) => Reply::Register(msg::Registered { version: 1, told: true }),
                 Request::GetConfig(ask) if ask.known == 0 => Reply::GetConfig(self.config()),
@@ -113,6 +113,7 @@ struct State {
     counts: Counts,
     transno: u64,
     committed: u64,
+    sessions: u64,
     grants: u64,
 }
 
@@ -286,7 +287,11 @@ impl Ost {
         let mut state = self.state.lock();
         state.admit(&request)?;
         let reply = match request {
-            Request::Connect(_) => connected(),
+            // Over a network sessions are known by their numbers; the MDT has one, too.
+            Request::Connect(_) => {
+                state.sessions += 1;
+                connected(state.sessions)
+            }
             Request::Disconnect(_) => Reply::Disconnect(msg::Done {}),
             Request::Sync(_) => {
                 state.counts.syncs += 1;

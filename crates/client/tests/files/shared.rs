@@ -1,10 +1,12 @@
 //! Two clients of one file system, names, and files that are gone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use client::{Behind, Caller, Error, OpenFlags};
+use proto::layout::LayoutHint;
 use proto::{Code, Fid, TargetId};
 use rt::sync::oneshot;
 
@@ -143,6 +145,36 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
         client.files().release(handle).await;
         rt.sleep(Duration::from_secs(5)).await;
         assert_eq!(world.osts[0].objects(), 0, "the MDT had it destroyed");
+    });
+}
+
+/// A client that removes a file of a thousand stripes tells the MDT, and no OST: the objects are the MDT's to destroy.
+#[test]
+fn who_removes_a_file_destroys_no_objects() {
+    let world = World::new(1, 4);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let stripes =
+            LayoutHint { stripe_count: 1000, stripe_size: 65_536, overstripe: true, ..LayoutHint::default() };
+        let names = client.names();
+        let made =
+            names.create_with_layout(&root(), Fid::ROOT, b"f", 0o644, stripes).await.expect("a new file");
+        let handle = client.files().open(&root(), made.fid, read_write()).await.expect("it is there");
+        for stripe in 0..1000 {
+            client.files().write(handle, stripe * 65_536, b"data").await.expect("there is room");
+        }
+        client.files().fsync(handle).await.expect("the OSTs take it");
+        client.files().release(handle).await;
+        let objects = || world.osts.iter().map(|ost| ost.objects()).sum::<usize>();
+        assert_eq!(objects(), 1000);
+        let before = client.admin().counters();
+        names.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        rt.sleep(Duration::from_secs(60)).await;
+        let sent = client.admin().counters();
+        let of = |counters: &BTreeMap<String, u64>, name: &str| counters.get(name).copied().unwrap_or(0);
+        assert_eq!(of(&sent, "rpc.Unlink") - of(&before, "rpc.Unlink"), 1);
+        assert_eq!((of(&sent, "rpc.Destroy"), objects()), (0, 0), "the MDT had them destroyed");
     });
 }
 

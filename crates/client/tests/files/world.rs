@@ -115,6 +115,27 @@ impl World {
         World { sim, hub, osts, mgs: vec![Nid::lo()], _running: running }
     }
 
+    /// The same on another machine than the client, which has to keep what is not durable.
+    pub fn remote_registered(seed: u64, osts: u32) -> World {
+        let sim = Sim::new(Options { seed, ..Options::default() });
+        let (rt, nid) = (sim.rt("servers"), Nid::tcp("servers"));
+        let servers = Hub::new(rt.clone(), fsname(), keys());
+        let osts: Vec<Arc<Ost>> = (0..osts).map(|_| Ost::new(rt.clone())).collect();
+        let running = sim.run(async {
+            servers.listen(&Addr(nid.socket_address())).await.expect("the port is free");
+            let mut running = start(&servers, &nid, vec![TargetId::MGS]).await;
+            let mgs = servers.import(TargetId::MGS, ClientId(9), Role::Server, vec![nid.clone()]);
+            for (index, ost) in (0..).zip(&osts) {
+                servers.serve(TargetId::ost(index), ost.clone());
+                mgs.call(registration(index, vec![nid.clone()])).await.expect("there is room");
+            }
+            running.extend(start(&servers, &nid, vec![TargetId::mdt(0)]).await);
+            running
+        });
+        let hub = Hub::new(sim.rt("client"), fsname(), Keys { server: None, client: keys().client });
+        World { sim, hub, osts, mgs: vec![nid], _running: running }
+    }
+
     /// Clients are told of one more address of an OST of [`World::registered`].
     pub async fn move_ost(&self, ost: u32) {
         let mgs = self.hub.import(TargetId::MGS, ClientId(9), Role::Server, self.mgs.clone());

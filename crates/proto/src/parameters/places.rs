@@ -30,6 +30,8 @@ pub struct TargetPlaces {
     pub locks: String,
     /// `mdd.w-MDT0000`, of MDTs: what Lustre's layer of directories has.
     pub directories: Option<String>,
+    /// `lod.w-MDT0000-mdtlov`, of MDTs: what Lustre's layer of layouts has.
+    pub layouts: Option<String>,
     /// `osd-weft.w-MDT0000`, but of MGSs: what Lustre's layer of disks has.
     pub disk: Option<String>,
 }
@@ -46,12 +48,17 @@ impl TargetPlaces {
             device: format!("{}.{name}", device_type(target.kind)),
             locks: format!("ldlm.namespaces.{space}-{name}_UUID"),
             directories: (target.kind == TargetKind::Mdt).then(|| format!("mdd.{name}")),
+            layouts: (target.kind == TargetKind::Mdt).then(|| format!("lod.{name}-mdtlov")),
             disk: (target.kind != TargetKind::Mgs).then(|| format!("{DISK}.{name}")),
         }
     }
 
     fn all(&self) -> impl Iterator<Item = &String> {
-        [&self.device, &self.locks].into_iter().chain(&self.directories).chain(&self.disk)
+        [&self.device, &self.locks]
+            .into_iter()
+            .chain(&self.directories)
+            .chain(&self.layouts)
+            .chain(&self.disk)
     }
 
     /// What `pattern` means in this target, as well as that can be said without asking it.
@@ -99,6 +106,13 @@ impl<'a> TargetTree<'a> {
         }
     }
 
+    /// Registers a parameter of its layouts, if it is an MDT: `lod.w-MDT0000-mdtlov.NAME`.
+    pub fn of_layouts(&mut self, parameter: Parameter<'a>) {
+        if let Some(place) = &self.places.layouts {
+            self.tree.add(place, parameter);
+        }
+    }
+
     /// Registers a parameter of its disk, if it is no MGS: `osd-weft.w-MDT0000.NAME`.
     pub fn of_disk(&mut self, parameter: Parameter<'a>) {
         if let Some(place) = &self.places.disk {
@@ -128,7 +142,7 @@ pub const PROCESS_PLACES: [&str; 2] = ["debug", "mem"];
 /// Whether some target, client or process may have a name that fits, whichever there are.
 pub fn may_fit_any(pattern: &Glob) -> bool {
     let kinds = [TargetKind::Mgs, TargetKind::Mdt, TargetKind::Ost];
-    let of_targets = kinds.map(device_type).into_iter().chain(["mdd", DISK]);
+    let of_targets = kinds.map(device_type).into_iter().chain(["mdd", "lod", DISK]);
     ClientPlaces::may_fit(pattern)
         || PROCESS_PLACES.iter().any(|place| pattern.may_begin_with(place))
         || of_targets.map(|place| format!("{place}.")).any(|place| pattern.may_begin_with(&place))
@@ -290,6 +304,7 @@ mod tests {
         for (pattern, may) in [
             ("osc.w-OST0009-*.max_dirty_mb", true),
             ("mdd.*.changelog_mask", true),
+            ("lod.*.dom_stripesize", true),
             ("osd-weft.*.x", true),
             ("obdfilter.nonsense", true),
             ("*.x", true),

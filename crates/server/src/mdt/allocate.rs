@@ -28,6 +28,8 @@ pub struct Order {
     pools: BTreeMap<String, Arc<Order>>,
     /// Those that took the place of a lost one.
     replaced: BTreeMap<OstIndex, Replaced>,
+    /// Most bytes of a new file that lie on the MDT; `None` for as many as can.
+    on_mdt_max: Option<u64>,
 }
 
 /// An OST that took the place of a lost one: what older sequences name is lost, so nothing that is new may be named by them.
@@ -81,6 +83,16 @@ impl Order {
     /// The same order, in which `replaced` took the place of lost ones.
     pub fn replacing(self, replaced: BTreeMap<OstIndex, Replaced>) -> Order {
         Order { replaced, ..self }
+    }
+
+    /// The same order, with no more than so many bytes of a new file on the MDT.
+    pub fn with_on_mdt_max(self, on_mdt_max: Option<u64>) -> Order {
+        Order { on_mdt_max, ..self }
+    }
+
+    /// Most bytes of a new file that lie on the MDT; `None` for as many as can.
+    pub fn on_mdt_max(&self) -> Option<u64> {
+        self.on_mdt_max
     }
 
     /// Those that took the place of a lost one.
@@ -271,6 +283,23 @@ pub fn inherit(hint: &LayoutHint, above: &LayoutHint) -> LayoutHint {
         filled.pool.clone_from(&above.pool);
     }
     filled
+}
+
+/// `hint` with no more on the MDT than may be: the first part is shorter or left out, and the one behind it begins there. If there is none
+/// behind it, what may not lie on the MDT lies on an OST.
+pub fn shortened(mut hint: LayoutHint, order: &Order) -> LayoutHint {
+    let Some(max) = order.on_mdt_max else { return hint };
+    let Some(first) = hint.parts.first_mut().filter(|first| first.on_mdt && first.end > max) else {
+        return hint;
+    };
+    let end = std::mem::replace(&mut first.end, max);
+    if hint.parts.len() == 1 {
+        hint.parts.push(HintPart::new(end, LayoutHint::default()));
+    }
+    if max == 0 {
+        hint.parts.remove(0);
+    }
+    hint
 }
 
 /// Whether nothing is asked for.
@@ -660,6 +689,30 @@ mod tests {
         let first = LayoutHint { start_index: 0, ..hint(1) };
         let list = LayoutHint { osts: indexes(&[0]), ..LayoutHint::default() };
         assert_eq!((pool(&first), pool(&list)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn what_lies_on_the_mdt_is_bounded() {
+        let wide = |end| HintPart::new(end, hint(2));
+        let of = |parts: &[HintPart]| LayoutHint { parts: parts.to_vec(), ..LayoutHint::default() };
+        let short = |parts: &[HintPart], max| shortened(of(parts), &two_by_two().with_on_mdt_max(max));
+        let (head, rest) = (HintPart::mdt(1 << 20), wide(u64::MAX));
+        let whole = [head.clone(), rest.clone()];
+        for max in [None, Some(1 << 20), Some(2 << 20)] {
+            assert_eq!(short(&whole, max), of(&whole));
+        }
+        assert_eq!(short(&whole, Some(65_536)), of(&[HintPart::mdt(65_536), rest.clone()]));
+        assert_eq!(short(&whole, Some(0)), of(std::slice::from_ref(&rest)));
+        // Nobody loses what he asked for.
+        let alone = HintPart::new(1 << 20, LayoutHint::default());
+        let head = std::slice::from_ref(&head);
+        assert_eq!(short(head, Some(65_536)), of(&[HintPart::mdt(65_536), alone.clone()]));
+        assert_eq!(short(head, Some(0)), of(&[alone]));
+        let none = [wide(1 << 20), rest];
+        assert_eq!(
+            (short(&none, Some(0)), shortened(hint(3), &two_by_two().with_on_mdt_max(Some(0)))),
+            (of(&none), hint(3))
+        );
     }
 
     #[test]

@@ -3,14 +3,16 @@
 //! A create whose layout takes an OST with a broken session has somebody look after it. A restart or a failover takes seconds, and is waited
 //! for; behind that the OST is left out, as one that is degraded is, in the stored order. Nothing is asked while all OSTs are reached.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use proto::layout::LayoutHint;
 use proto::wire::messages::Statfs;
-use proto::{Layout, OstIndex};
+use proto::{Code, Layout, OstIndex};
 use rpc::{Import, RpcError};
+use rt::wait::join_all;
 
 use super::osts::Osts;
 
@@ -47,15 +49,26 @@ impl Osts {
         }
     }
 
+    /// Who names OSTs gets those and no others: refused with Inactive if one of them is not reached after the time that a restart or a
+    /// failover has.
+    pub async fn named_are_reached(&self, hint: &LayoutHint) -> Result<(), Code> {
+        let named = hint.osts.iter().chain(hint.parts.iter().flat_map(|part| &part.osts));
+        let lost = named.filter_map(|ost| Some((*ost, self.import(*ost).filter(|import| import.is_lost())?)));
+        let lost: BTreeMap<OstIndex, Arc<Import>> = lost.collect();
+        if lost.keys().any(|ost| self.away().avoided.lock().contains(ost)) {
+            return Err(Code::Inactive);
+        }
+        let look = lost.values().map(|import| self.rt().timeout(GRACE, is_reached(import)));
+        let looks = self.stop().unless(join_all(look)).await.ok_or(Code::TryAgain)?;
+        if looks.contains(&None) { Err(Code::Inactive) } else { Ok(()) }
+    }
+
     async fn until_reached(self: Arc<Self>, ost: OstIndex, import: Arc<Import>) {
-        // Whatever it answers, it is there.
-        let reached = async { !matches!(import.call(Statfs {}).await, Err(RpcError::Closed)) };
-        let reached = self.stop().unless(self.rt().timeout(GRACE, reached)).await;
+        let reached = self.stop().unless(self.rt().timeout(GRACE, is_reached(&import))).await;
         if reached == Some(None) {
             tracing::warn!(%ost, "an OST is not reached: new files keep away from it until it is");
             self.avoid(ost, true).await;
-            let reached = async { !matches!(import.call(Statfs {}).await, Err(RpcError::Closed)) };
-            if self.stop().unless(reached).await == Some(true) {
+            if self.stop().unless(is_reached(&import)).await == Some(true) {
                 tracing::info!(%ost, "an OST is reached again: new files may lie there");
                 self.avoid(ost, false).await;
             }
@@ -72,4 +85,9 @@ impl Osts {
             tracing::error!(%error, "the OSTs of the file system");
         }
     }
+}
+
+/// Waits until the target answers; false if this process ends first. Whatever it answers, it is there.
+async fn is_reached(import: &Import) -> bool {
+    !matches!(import.call(Statfs {}).await, Err(RpcError::Closed))
 }

@@ -304,6 +304,7 @@ impl Shown for Mdt {
         self.grants.bits.parameters(tree);
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
+        self.objects.osts.parameters(tree);
         self.load.parameters(tree);
         self.lfsck.parameters(tree);
         self.hsm.parameters(tree);
@@ -375,14 +376,14 @@ impl Mdt {
                 let entry = keys::entry(request.parent, &request.name);
                 self.names.fetch_for_create(&entry, request.fid).await?;
                 let kind = ops::create::kind(request).ok();
-                ops::create::until_pools(self, request.hint.as_ref()).await;
+                ops::create::until_known(self, ctx, request.hint.as_ref()).await?;
                 ops::create::with_osts(self, kind, || ops::create::create(self, ctx, request)).await
             }
             MdtRequest::KeepPromises(request) => {
                 Box::pin(ops::keep_promises::keep_promises(self, ctx, request)).await
             }
             MdtRequest::CreateUnnamed(request) => {
-                ops::create::until_pools(self, request.hint.as_ref()).await;
+                ops::create::until_known(self, ctx, request.hint.as_ref()).await?;
                 ops::create::with_osts(self, Some(FileKind::File), || {
                     ops::create_unnamed::create_unnamed(self, ctx, request)
                 })

@@ -8,6 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::layout::LayoutHint;
+use proto::limits::{MDT_DATA_BYTES_MAX, STRIPE_SIZE_UNIT};
+use proto::parameters::{Parameter, TargetTree, Unit};
 use proto::pool::POOLS_MAX;
 use proto::wire::messages::{LoseBefore, PoolEntry, Statfs, TargetEntry};
 use proto::wire::{DecodeError, Reader, Wire};
@@ -36,6 +38,8 @@ const FORMAT_POOLS: u8 = 3;
 const FORMAT_MARKED: u8 = 2;
 /// And before that: nothing of what is avoided.
 const FORMAT_PLAIN: u8 = 1;
+/// What `dom_stripesize` takes.
+const ON_MDT_MAX: &str = "write bytes, a multiple of 65536 up to 1048576; 0 has new files lie on OSTs alone";
 /// Pause after a refusal of the MGS.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -83,6 +87,8 @@ pub struct Osts {
     /// One state follows the other.
     turn: Semaphore,
     away: Away,
+    /// Most bytes of a new file that lie on the MDT, as an operator wants it; the newest order has it when that is durable.
+    on_mdt_max: Mutex<Option<u64>>,
     /// Those that were told, or are being told, what the lost one had whose place they took.
     told_lost: Mutex<BTreeSet<ClientId>>,
     changed: Notify,
@@ -172,6 +178,7 @@ impl Osts {
     pub fn open(env: &Env, sequences: Arc<Sequences>) -> Result<Osts, StoreError> {
         let label = env.store.label();
         let order = load_order(&env.store)?;
+        let on_mdt_max = Mutex::new(order.on_mdt_max());
         Ok(Osts {
             rt: env.rt.clone(),
             hub: env.hub.clone(),
@@ -187,6 +194,7 @@ impl Osts {
             reordering: RwLock::new(false),
             turn: Semaphore::new(1),
             away: Away::default(),
+            on_mdt_max,
             told_lost: Mutex::default(),
             changed: Notify::new(),
         })
@@ -373,11 +381,33 @@ impl Osts {
         Ok(())
     }
 
+    /// As Lustre has them, below `lod`.
+    pub fn parameters<'a>(self: &'a Arc<Osts>, tree: &mut TargetTree<'a>) {
+        let max = Parameter::gauge("dom_stripesize", Unit::Bytes, || {
+            self.on_mdt_max.lock().unwrap_or(MDT_DATA_BYTES_MAX)
+        });
+        tree.of_layouts(max.settable(ON_MDT_MAX, |text: &str| {
+            let bytes: u64 = text.trim().parse().map_err(|_| Code::Invalid)?;
+            if bytes > MDT_DATA_BYTES_MAX || !bytes.is_multiple_of(u64::from(STRIPE_SIZE_UNIT)) {
+                return Err(Code::Invalid);
+            }
+            *self.on_mdt_max.lock() = Some(bytes).filter(|bytes| *bytes < MDT_DATA_BYTES_MAX);
+            let osts = self.clone();
+            self.rt.spawn(async move {
+                if let Some(Err(error)) = osts.stop.unless(osts.reorder()).await {
+                    tracing::error!(%error, "how much of new files lies on the MDT");
+                }
+            });
+            Ok(())
+        }));
+    }
+
     /// Takes a new state, and gives the one before. The order in which stripes take OSTs is durable before it is used: creates that
     /// are replayed after a crash have to find the one that they were made with.
     async fn put(&self, table: Table) -> Result<Arc<Table>, StoreError> {
         let avoided = table.degraded.iter().copied().chain(self.away.avoided()).collect();
         let order = table.order.clone().avoiding(avoided).with_pools(&table.pools);
+        let order = order.with_on_mdt_max(*self.on_mdt_max.lock());
         let table = Table { order, ..table };
         if table.order != self.table().order {
             self.recovery.until_over().await;
@@ -450,7 +480,9 @@ fn whole(from: &mut Reader) -> Result<Order, DecodeError> {
         return Err(DecodeError::BadValue);
     }
     let names = uuids.into_iter().zip(firsts).map(|(uuid, first)| Replaced { uuid, first });
-    Ok(order.replacing(osts.into_iter().zip(names).collect()))
+    // A program that does not know it reads no further.
+    let on_mdt_max = if from.is_empty() { None } else { Some(from.take()?) };
+    Ok(order.replacing(osts.into_iter().zip(names).collect()).with_on_mdt_max(on_mdt_max))
 }
 
 fn with_pools(from: &mut Reader) -> Result<Order, DecodeError> {
@@ -484,6 +516,7 @@ fn order_value(order: &Order) -> Bytes {
     replaced.keys().copied().collect::<Vec<_>>().put(&mut value);
     replaced.values().map(|replaced| replaced.uuid).collect::<Vec<_>>().put(&mut value);
     replaced.values().map(|replaced| replaced.first).collect::<Vec<_>>().put(&mut value);
+    order.on_mdt_max().iter().for_each(|max| max.put(&mut value));
     value.into()
 }
 
@@ -562,9 +595,12 @@ mod tests {
         let before =
             Bytes::from([&[3], &value[1..value.len() - replaced.replace(' ', "").len() / 2]].concat());
         assert_eq!(order_of(&before), Some(order.clone().replacing(BTreeMap::new())), "of the format before");
-        assert_eq!(order_of(&value), Some(order));
+        assert_eq!(order_of(&value), Some(order.clone()));
         for len in 0..value.len() {
             assert_eq!(order_of(&value.slice(..len)), None, "{len} bytes");
         }
+        let bounded = order_value(&order.clone().with_on_mdt_max(Some(65_536)));
+        assert_eq!(bounded, [&value[..], &[0, 0, 1, 0, 0, 0, 0, 0]].concat());
+        assert_eq!(order_of(&bounded), Some(order.with_on_mdt_max(Some(65_536))));
     }
 }

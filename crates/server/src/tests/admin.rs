@@ -122,7 +122,11 @@ fn what_can_be_read_is_listed() {
     let of_disk: Vec<&str> =
         all.iter().filter_map(|one| one.name.strip_prefix("osd-weft.weft-MDT0000.")).collect();
     assert_eq!(of_disk, ["fstype", "kbytestotal", "kbytesfree", "kbytesavail", "filestotal", "filesfree"]);
-    assert_eq!(all.len(), names.len() + of_locks.len() + of_directories.len() + of_disk.len());
+    let of_layouts: Vec<&str> =
+        all.iter().filter_map(|one| one.name.strip_prefix("lod.weft-MDT0000-mdtlov.")).collect();
+    assert_eq!(of_layouts, ["dom_stripesize"]);
+    let of_others = of_locks.len() + of_directories.len() + of_layouts.len() + of_disk.len();
+    assert_eq!(all.len(), names.len() + of_others);
     for one in &all {
         let by_name = read(&world, Role::Client, &one.name);
         assert_eq!(by_name.iter().map(|found| &found.name).collect::<Vec<_>>(), [&one.name]);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use client::Client;
-use proto::Fid;
+use client::{Client, Error};
 use proto::layout::LayoutHint;
+use proto::{Code, Fid, OstIndex};
 use rt::sim::{Options, Sim};
 use weft_sim::cluster::{Cluster, Shape};
 use weft_sim::workload::root;
@@ -61,5 +61,63 @@ fn new_files_keep_away_from_an_ost_that_is_not_reached() {
         cluster.restart(&server);
         clock.sleep(Duration::from_secs(30)).await;
         assert_eq!(make(&client, "f").await, [0, 1, 2, 3]);
+    });
+}
+
+/// A file on OSTs that are named: what becomes of it, and how long that takes.
+async fn make_on(client: &Client, clock: &rt::Rt, name: &str, osts: &[u32]) -> (Result<(), Code>, Duration) {
+    let hint = LayoutHint { osts: osts.iter().copied().map(OstIndex).collect(), ..LayoutHint::default() };
+    let began = clock.now();
+    let made = client.names().create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, hint).await;
+    let made = match made {
+        Ok(_) => Ok(()),
+        Err(Error::Refused(code)) => Err(code),
+        Err(error) => panic!("the MDT answers, it is not: {error}"),
+    };
+    (made, clock.now() - began)
+}
+
+/// Who names OSTs gets those and no others (FEATURES L7): one that is not reached is waited for as long as a restart takes.
+#[test]
+fn a_list_with_an_ost_that_is_not_reached_is_refused() {
+    let sim = Sim::new(Options::seed(1));
+    let world = sim.handle();
+    let cluster = Cluster::new(world.clone(), Shape { osts: OSTS, osts_per_oss: 1 });
+    sim.run(async {
+        let clock = world.rt("clock");
+        cluster.format().await;
+        cluster.start_servers();
+        let (_, client) = cluster.mount("c0").await;
+        cluster.osts_are_known(&client).await;
+        make(&client, "a").await;
+        let on = |name: &'static str, osts: &'static [u32]| make_on(&client, &clock, name, osts);
+        assert_eq!(on("b", &[2, 0]).await.0, Ok(()));
+
+        let server = [format!("oss{LOST}")];
+        cluster.kill(&server[0]);
+        clock.sleep(Duration::from_secs(1)).await;
+        let (made, took) = on("c", &[2, 0]).await;
+        assert_eq!(made, Err(Code::Inactive));
+        assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(7), "{took:?}");
+        assert_eq!(on("c", &[0, 3]).await.0, Ok(()), "the others go on");
+        clock.sleep(Duration::from_secs(6)).await;
+        // As soon as it is known that it is away, nobody waits.
+        make(&client, "d").await;
+        clock.sleep(Duration::from_secs(6)).await;
+        let (made, took) = on("e", &[2]).await;
+        assert!(made == Err(Code::Inactive) && took < Duration::from_secs(1), "{made:?} {took:?}");
+
+        cluster.restart(&server);
+        clock.sleep(Duration::from_secs(30)).await;
+        assert_eq!(on("e", &[2]).await.0, Ok(()), "it is back");
+
+        // One that is back soon is waited for.
+        cluster.kill(&server[0]);
+        clock.sleep(Duration::from_secs(1)).await;
+        let mut making = std::pin::pin!(on("f", &[2]));
+        assert!(clock.timeout(Duration::from_secs(1), making.as_mut()).await.is_none());
+        cluster.restart(&server);
+        let (made, took) = making.await;
+        assert_eq!(made, Ok(()), "{took:?}");
     });
 }

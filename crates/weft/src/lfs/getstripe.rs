@@ -1,6 +1,7 @@
 //! `lfs getstripe`: prints layouts, byte for byte as Lustre does.
 
 mod composite;
+mod detail;
 
 use std::fmt::Write;
 use std::io;
@@ -58,6 +59,9 @@ pub struct Arguments {
     /// Only the objects
     #[arg(short = 'q', long)]
     quiet: bool,
+    /// Everything, and how Lustre would keep it
+    #[arg(short = 'v', long, conflicts_with = "quiet")]
+    verbose: bool,
     /// Print YAML
     #[arg(short = 'y', long)]
     yaml: bool,
@@ -113,6 +117,19 @@ struct Style {
     composite: Option<Value>,
     /// Only the component with this id; 0 for all.
     id: u32,
+    /// The file of which details are printed, too.
+    detail: Option<Fid>,
+}
+
+impl Style {
+    /// The same for a file, whose FID is among its details.
+    fn of(self, path: &Path) -> io::Result<Style> {
+        let detail = match self.detail {
+            Some(_) => Some(crate::control::get_text(path, control::FID)?.parse().unwrap_or(Fid::ZERO)),
+            None => None,
+        };
+        Ok(Style { detail, ..self })
+    }
 }
 
 /// Sequences below this one are Lustre's reserved ones, which are printed as numbers.
@@ -141,7 +158,7 @@ fn style(arguments: &Arguments) -> Result<Style, Failure> {
         objects: false,
     };
     let none = Fields { objects: false, ..chosen } == NOTHING;
-    let fields = match (arguments.quiet, none) {
+    let fields = match (arguments.quiet, none || arguments.verbose) {
         (true, _) => Fields { objects: true, ..NOTHING },
         (false, true) => Fields::ALL,
         (false, false) => chosen,
@@ -163,7 +180,8 @@ fn style(arguments: &Arguments) -> Result<Style, Failure> {
     let id = arguments.component_id.unwrap_or(0);
     let none = none && composite.is_none();
     let deep = (none || arguments.recursive) && !arguments.directory;
-    Ok(Style { fields, yaml: arguments.yaml, deep, only, composite, id })
+    let detail = arguments.verbose.then_some(Fid::ZERO);
+    Ok(Style { fields, yaml: arguments.yaml, deep, only, composite, id, detail })
 }
 
 const NOTHING: Fields = Fields {
@@ -201,7 +219,10 @@ fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<
         return Ok(());
     }
     match crate::control::get(path, control::LAYOUT) {
-        Ok(LayoutAnswer::File(layout)) => crate::out::print(file(&path.to_string_lossy(), &layout, style)),
+        Ok(LayoutAnswer::File(layout)) => {
+            let style = style.of(path).map_err(|e| error(&e))?;
+            crate::out::print(file(&path.to_string_lossy(), &layout, style));
+        }
         Ok(LayoutAnswer::Directory(layout)) => {
             crate::out::print(directory(&path.to_string_lossy(), &layout, style))
         }
@@ -235,6 +256,9 @@ fn file(path: &str, layout: &FileLayout, style: Style) -> String {
     }
     if composite::is_asked(layout, style) {
         return text + &composite::file(layout, style);
+    }
+    if let Some(fid) = style.detail {
+        detail::component(&mut text, "", &layout.pool, fid, style.yaml);
     }
     let Fields { count, size, pattern, generation, offset, pool, objects } = style.fields;
     let pattern_name = composite::pattern(layout.overstriped, layout.on_mdt, layout.released.is_some());
@@ -338,8 +362,15 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
-    const PLAIN: Style =
-        Style { fields: Fields::ALL, yaml: false, deep: true, only: None, composite: None, id: 0 };
+    const PLAIN: Style = Style {
+        fields: Fields::ALL,
+        yaml: false,
+        deep: true,
+        only: None,
+        composite: None,
+        id: 0,
+        detail: None,
+    };
 
     fn layout(osts: &[u32]) -> FileLayout {
         FileLayout {
@@ -367,6 +398,51 @@ mod tests {
             \t     5\t             3\t          0x3\t   0x200000401\n\
             \n";
         assert_eq!(file("/mnt/f", &layout(&[5]), PLAIN), expected);
+    }
+
+    #[test]
+    fn a_plain_file_with_its_details() {
+        let fid = Some(Fid { seq: 0x2_0000_0401, oid: 0x2a, ver: 0 });
+        let expected = "/mnt/f\n\
+            lmm_magic:         0x0BD10BD0\n\
+            lmm_seq:           0x200000401\n\
+            lmm_object_id:     0x2a\n\
+            lmm_fid:           [0x200000401:0x2a:0x0]\n\
+            lmm_stripe_count:  1\n\
+            lmm_stripe_size:   1048576\n\
+            lmm_pattern:       raid0\n\
+            lmm_layout_gen:    0\n\
+            lmm_stripe_offset: 5\n\
+            \tobdidx\t\t objid\t\t objid\t\t group\n\
+            \t     5\t             3\t          0x3\t   0x200000401\n\
+            \n";
+        let detailed = Style { detail: fid, ..PLAIN };
+        assert_eq!(file("/mnt/f", &layout(&[5]), detailed), expected);
+        let pooled = FileLayout { pool: "flash".into(), ..layout(&[5]) };
+        assert!(file("/f", &pooled, detailed).starts_with("/f\nlmm_magic:         0x0BD30BD0\nlmm_seq:"));
+        let yaml = file("/f", &layout(&[5]), Style { yaml: true, ..detailed });
+        assert!(yaml.contains("lmm_fid:           0x200000401:0x2a:0x0\nlmm_stripe_count:  1\n"), "{yaml}");
+        // Of a directory there are none.
+        let effective = Hint { stripe_count: 1, stripe_size: 1 << 20, ..Hint::default() };
+        let empty = DirLayout { own: None, effective };
+        assert_eq!(directory("/d", &empty, detailed), directory("/d", &empty, PLAIN));
+    }
+
+    #[test]
+    fn details_are_of_everything() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let read = |line: &str| {
+            let line = <Line as clap::Parser>::try_parse_from(line.split(' ')).expect("a line");
+            style(&line.arguments).expect("a style")
+        };
+        assert_eq!(read("g f"), PLAIN);
+        let detailed = Style { detail: Some(Fid::ZERO), ..PLAIN };
+        assert_eq!((read("g -v f"), read("g -v -c f").fields), (detailed, Fields::ALL));
+        assert_eq!(read("g -v -d f"), Style { deep: false, ..detailed });
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod pools;
 mod project;
 mod quota;
 mod setstripe;
+mod som;
 mod targets;
 
 use std::ffi::OsString;
@@ -59,6 +60,7 @@ enum Command {
     PoolList(pools::Arguments),
     #[command(name = "path2fid")]
     Path2fid(fid::PathArguments),
+    Getsom(som::Arguments),
     #[command(name = "fid2path")]
     Fid2path(fid::FidArguments),
     #[command(name = "hsm_state")]
@@ -95,7 +97,6 @@ const NOT_YET: &[&str] = &[
     "flushctx",
     "getdirstripe",
     "getname",
-    "getsom",
     "heat_get",
     "heat_set",
     "ladvise",
@@ -152,6 +153,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::PoolList(arguments) => pools::list(&arguments),
         Command::Check(arguments) => targets::check(&arguments),
         Command::Path2fid(arguments) => fid::path2fid(&arguments),
+        Command::Getsom(arguments) => som::run(&arguments),
         Command::Fid2path(arguments) => fid::fid2path(&arguments),
         Command::HsmState(arguments) => hsm::state(&arguments),
         Command::HsmAction(arguments) => hsm::action(&arguments),

@@ -65,13 +65,24 @@ fn spaces(mount: &MountEntry) -> Result<Spaces, Failure> {
     })
 }
 
-/// Why a layout that names OSTs was refused: one that the file system does not have; nothing if it has all of them, or the mount
-/// does not say. `path` is one in the file system.
+/// Why a layout that names OSTs was refused: one that the file system does not have, or that does not answer; nothing if it is not that, or
+/// the mount does not say. `path` is one in the file system.
 pub fn missing_ost(path: &Path, hint: &Hint, error: &std::io::Error) -> Option<String> {
-    if error.raw_os_error() != Some(libc::EINVAL) {
-        return None;
+    let spaces = || crate::control::get(path, control::SPACE).ok();
+    match error.raw_os_error()? {
+        libc::EINVAL => first_missing(&spaces()?, hint),
+        libc::EIO if !hint.osts.is_empty() => first_inactive(&spaces()?, hint),
+        _ => None,
     }
-    first_missing(&crate::control::get(path, control::SPACE).ok()?, hint)
+}
+
+fn first_inactive(spaces: &Spaces, hint: &Hint) -> Option<String> {
+    let is_inactive = |index: u32| {
+        let mut osts = spaces.targets.iter().filter(|target| target.kind == Kind::Ost);
+        osts.any(|target| target.index == index && target.space.is_none())
+    };
+    let inactive = hint.osts.iter().find(|index| is_inactive(**index))?;
+    Some(format!("the OST with index {inactive} does not answer, 'lfs check osts' tells which do"))
 }
 
 fn first_missing(spaces: &Spaces, hint: &Hint) -> Option<String> {
@@ -96,14 +107,23 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
     let mut all_active = !meant.left_out;
     for mount in meant.mounts {
         let spaces = spaces(&mount)?;
-        for target in spaces.targets.iter().filter(|target| is_meant(arguments.which, target)) {
-            let kind = if target.kind == Kind::Ost { "osc" } else { "mdc" };
-            let state = if target.space.is_some() { "active." } else { "inactive." };
-            out!("{}-{}-{kind} {state}", spaces.fsname, target.id());
-            all_active &= target.space.is_some();
-        }
+        let (text, are_active) = checked(&spaces, arguments.which);
+        crate::out::print(text);
+        all_active &= are_active;
     }
     Ok(u8::from(!all_active))
+}
+
+/// A line for each target that is meant, and whether all of them answer.
+fn checked(spaces: &Spaces, which: Which) -> (String, bool) {
+    let (mut text, mut are_active) = (String::new(), true);
+    for target in spaces.targets.iter().filter(|target| is_meant(which, target)) {
+        let kind = if target.kind == Kind::Ost { "osc" } else { "mdc" };
+        let state = if target.space.is_some() { "active." } else { "inactive." };
+        text += &format!("{}-{}-{kind} {state}\n", spaces.fsname, target.id());
+        are_active &= target.space.is_some();
+    }
+    (text, are_active)
 }
 
 fn is_meant(which: Which, target: &TargetSpace) -> bool {
@@ -137,10 +157,19 @@ mod tests {
             "OBDS:\n0: w-OST0000_UUID ACTIVE\n31: w-OST001f_UUID INACTIVE\n"
         );
         assert_eq!(render(&spaces, Kind::Mdt), "MDTS:\n0: w-MDT0000_UUID ACTIVE\n");
+        let all = "w-MDT0000-mdc active.\nw-OST0000-osc active.\nw-OST001f-osc inactive.\n";
+        let check = |which| checked(&spaces, which);
+        assert_eq!([check(Which::All), check(Which::Servers)], [(all.into(), false), (all.into(), false)]);
+        assert_eq!(check(Which::Mds), ("w-MDT0000-mdc active.\n".into(), true));
+        assert_eq!(check(Which::Osts), ("w-OST0000-osc active.\nw-OST001f-osc inactive.\n".into(), false));
         let missing = |osts: &[u32], start_index| {
             first_missing(&spaces, &Hint { osts: osts.to_vec(), start_index, ..Hint::default() })
         };
         assert_eq!(missing(&[0, 31], -1), None);
+        let inactive =
+            |osts: &[u32]| first_inactive(&spaces, &Hint { osts: osts.to_vec(), ..Hint::default() });
+        let text = "the OST with index 31 does not answer, 'lfs check osts' tells which do";
+        assert_eq!((inactive(&[0, 31]).as_deref(), inactive(&[0])), (Some(text), None));
         let text = "there is no OST with index 30, 'lfs osts' lists those that there are";
         assert_eq!((missing(&[0, 30], -1).as_deref(), missing(&[], 30).as_deref()), (Some(text), Some(text)));
     }

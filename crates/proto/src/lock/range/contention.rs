@@ -2,7 +2,7 @@
 
 use super::{Holder, Range};
 
-/// An object is contended for this long after the last conflict, in nanoseconds.
+/// An object is contended for this long after the last conflict, or the last grant right beside what another client writes, in nanoseconds.
 pub const CONTENDED_NANOS: u64 = 2_000_000_000;
 /// Requests for less than this many bytes can make a range hot.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -56,6 +56,11 @@ impl Contention {
     pub fn ends_at(&self) -> u64 {
         let contended = self.last.map_or(0, |last| last.saturating_add(CONTENDED_NANOS));
         self.hot.as_ref().map_or(0, |hot| hot.at.saturating_add(HOT_NANOS)).max(contended)
+    }
+
+    /// Clients still write side by side in a contended object.
+    pub fn renew(&mut self, now: u64) {
+        self.last = Some(now);
     }
 
     /// `asker` found what it wants held by others.

@@ -501,6 +501,9 @@ impl Object {
         let write = ask.write || self.holds_all(ask.holder, true, ask.range);
         let ask = Ask { write, ..*ask };
         let contended = self.busy.as_ref().is_some_and(|busy| busy.contention.is_contended(now));
+        if contended && self.is_beside_writers(&ask) {
+            self.busy().contention.renew(now);
+        }
         let (range, grown) = match contended {
             true => self.joined(&ask),
             false => {
@@ -511,6 +514,11 @@ impl Object {
         let number = numbers.draw();
         let write = self.put_grant(&ask, range, number, grown);
         token(range, write, number)
+    }
+
+    /// Whether others may change what lies right beside what is asked for: more of it would soon be called back.
+    fn is_beside_writers(&self, ask: &Ask) -> bool {
+        self.writes.overlapping(around(ask.range)).any(|span| span.holder != ask.holder)
     }
 
     /// Enters a grant; gives whether it may be changed.
@@ -567,7 +575,7 @@ impl Object {
     /// What is asked for with what the session holds beside it, and whether that was grown.
     fn joined(&self, ask: &Ask) -> (Range, bool) {
         let (asked, room) = (ask.range, self.room_beside_waiting(ask));
-        let around = Range { start: asked.start.saturating_sub(1), end: asked.end.saturating_add(1) };
+        let around = around(asked);
         let (mut joined, mut grown) = (asked, false);
         let mut join = |span: &Span| {
             let Some(range) = span.range.intersection(room) else { return };
@@ -584,6 +592,11 @@ impl Object {
         }
         (joined, grown)
     }
+}
+
+/// `range`, and a byte on each side.
+fn around(range: Range) -> Range {
+    Range { start: range.start.saturating_sub(1), end: range.end.saturating_add(1) }
 }
 
 /// What of `room`, which has `asked` in it, is left beside `other`.

@@ -30,10 +30,25 @@ const OST_WAIT: Duration = Duration::from_secs(60);
 const POOL_WAIT: Duration = Duration::from_secs(1);
 
 /// A pool that was made, or filled, a moment ago is known soon: who asks for it by its name waits for that.
-pub(in crate::mdt) async fn until_pools(mdt: &Mdt, hint: Option<&LayoutHint>) {
+pub(super) async fn until_pools(mdt: &Mdt, hint: Option<&LayoutHint>) {
     let Some(hint) = hint else { return };
     if !mdt.objects.osts.table().order.has_pools(hint) {
         Box::pin(mdt.objects.osts.wait_for_pools(hint, POOL_WAIT)).await;
+    }
+}
+
+/// What has to be known of the wish of a new file: whether its pools are there, and the OSTs that it names are reached. (A replay's were.)
+pub(in crate::mdt) async fn until_known(
+    mdt: &Mdt,
+    ctx: &Ctx<'_>,
+    hint: Option<&LayoutHint>,
+) -> Result<(), Code> {
+    until_pools(mdt, hint).await;
+    // What is wrong anyway is refused in its turn.
+    let is_sane = |hint: &&LayoutHint| allocate::check(hint, &mdt.objects.osts.table().order).is_ok();
+    match hint.filter(is_sane) {
+        Some(hint) if ctx.replay.is_none() => Box::pin(mdt.objects.osts.named_are_reached(hint)).await,
+        _ => Ok(()),
     }
 }
 
@@ -299,6 +314,7 @@ fn layout_of_new(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> R
         }
         None => default,
     };
+    let hint = allocate::shortened(hint, &table.order);
     let layout = table.allocate(wanted.fid, &hint)?;
     mdt.objects.osts.look_after(&layout);
     if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {

@@ -68,7 +68,7 @@ fn layout_again(mdt: &Mdt, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Resu
     }
     let table = mdt.objects.osts.table();
     allocate::check_pool(hint, &table.order)?;
-    let hint = allocate::inherit(hint, &followed_hint(mdt));
+    let hint = allocate::shortened(allocate::inherit(hint, &followed_hint(mdt)), &table.order);
     let mut layout = table.allocate(mdt.sequences.fresh()?, &hint).map_err(once_more)?;
     if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
         return Err(Code::NotSupported);

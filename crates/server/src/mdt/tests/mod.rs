@@ -1,6 +1,7 @@
 //! Tests of what clients keep, over all operations.
 
 mod alone;
+mod bytes;
 mod changelog;
 mod coherence;
 mod giving_way;

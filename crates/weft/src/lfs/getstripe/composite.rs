@@ -2,6 +2,7 @@
 
 use fuse::control::{ComponentLayout, FileLayout, HintPart};
 
+use super::detail::{self, Places};
 use super::{Fields, NOTHING, Style, line};
 
 /// The one thing that is printed of each component.
@@ -52,10 +53,10 @@ pub(super) fn file(layout: &FileLayout, style: Style) -> String {
         return text;
     }
     let whole = style.composite.is_none() && style.fields == Fields::ALL;
+    let parts = layout.components.iter().map(|part| (part.pool.as_str(), part.osts.len()));
+    let places = style.detail.filter(|_| whole).map(|_| Places::of(parts));
     if whole {
-        line(&mut text, format_args!("  lcm_layout_gen:    {}", layout.generation));
-        line(&mut text, format_args!("  lcm_mirror_count:  1"));
-        line(&mut text, format_args!("  lcm_entry_count:   {}", layout.components.len()));
+        header(&mut text, layout.generation, layout.components.len(), places.as_ref().map(|at| (at, "0")));
     }
     for (id, component) in (1..).zip(&layout.components) {
         if style.id != 0 && style.id != id {
@@ -73,11 +74,12 @@ pub(super) fn file(layout: &FileLayout, style: Style) -> String {
             continue;
         }
         if whole {
-            line(&mut text, format_args!("    lcme_id:             {id}"));
+            line(&mut text, format_args!("{}lcme_id:             {id}", bullet(places.as_ref())));
             line(&mut text, format_args!("    lcme_mirror_id:      0"));
             line(&mut text, format_args!("    lcme_flags:          {}", flags(component)));
             line(&mut text, format_args!("    lcme_extent.e_start: {}", component.start));
             line(&mut text, format_args!("    lcme_extent.e_end:   {}", end(component.end)));
+            places.iter().for_each(|places| places.entry(&mut text, id as usize - 1));
         }
         text += &of_component(layout, component, style);
         if whole {
@@ -87,8 +89,29 @@ pub(super) fn file(layout: &FileLayout, style: Style) -> String {
     text
 }
 
+/// What is printed before the components; with where they are, and the flags of all, in detail.
+fn header(text: &mut String, generation: u32, count: usize, detail: Option<(&Places, &str)>) {
+    if let Some((places, flags)) = detail {
+        places.header(text, flags);
+    }
+    line(text, format_args!("  lcm_layout_gen:    {generation}"));
+    line(text, format_args!("  lcm_mirror_count:  1"));
+    line(text, format_args!("  lcm_entry_count:   {count}"));
+    if detail.is_some() {
+        line(text, format_args!("components:"));
+    }
+}
+
+/// What stands before the id of a component.
+fn bullet(places: Option<&Places>) -> &'static str {
+    if places.is_some() { "  - " } else { "    " }
+}
+
 fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) -> String {
     let mut text = String::new();
+    if let Some(fid) = style.detail {
+        detail::component(&mut text, "      ", &component.pool, fid, style.yaml);
+    }
     let Fields { count, size, pattern: shape, generation, offset, pool, objects } = style.fields;
     // A layout has one generation; a component that has no objects has not changed.
     let of_component = if component.id.is_some() && !component.on_mdt { layout.generation } else { 0 };
@@ -145,13 +168,13 @@ pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
         line(&mut text, format_args!("{}", parts.len()));
         return text;
     }
+    let sizes = parts.iter().map(|part| (part.hint.pool.as_str(), part.hint.osts.len()));
+    let places = style.detail.filter(|_| whole).map(|_| Places::of(sizes));
     if whole {
-        line(&mut text, format_args!("  lcm_layout_gen:    0"));
-        line(&mut text, format_args!("  lcm_mirror_count:  1"));
-        line(&mut text, format_args!("  lcm_entry_count:   {}", parts.len()));
+        header(&mut text, 0, parts.len(), places.as_ref().map(|at| (at, "")));
     }
     let mut start = 0;
-    for part in parts {
+    for (number, part) in parts.iter().enumerate() {
         let hint = &part.hint;
         match style.composite {
             Some(Value::Start) => line(&mut text, format_args!("{start}")),
@@ -161,11 +184,12 @@ pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
             Some(Value::Count) => {}
             None => {
                 if whole {
-                    line(&mut text, format_args!("    lcme_id:             N/A"));
+                    line(&mut text, format_args!("{}lcme_id:             N/A", bullet(places.as_ref())));
                     line(&mut text, format_args!("    lcme_mirror_id:      N/A"));
                     line(&mut text, format_args!("    lcme_flags:          0"));
                     line(&mut text, format_args!("    lcme_extent.e_start: {start}"));
                     line(&mut text, format_args!("    lcme_extent.e_end:   {}", end(part.end)));
+                    places.iter().for_each(|places| places.entry(&mut text, number));
                 }
                 let values = [
                     (style.fields.count, "stripe_count:  ", hint.stripe_count.to_string()),
@@ -198,8 +222,15 @@ pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
 mod tests {
     use super::*;
 
-    const PLAIN: Style =
-        Style { fields: Fields::ALL, yaml: false, deep: true, only: None, composite: None, id: 0 };
+    const PLAIN: Style = Style {
+        fields: Fields::ALL,
+        yaml: false,
+        deep: true,
+        only: None,
+        composite: None,
+        id: 0,
+        detail: None,
+    };
 
     fn layout() -> FileLayout {
         let first = ComponentLayout {
@@ -270,6 +301,109 @@ mod tests {
             "",
         ];
         assert_eq!(file(&layout(), PLAIN), expected.join("\n"));
+    }
+
+    /// The numbers are those of the example in Lustre's source: two components of one and two stripes.
+    #[test]
+    fn a_file_of_two_components_with_its_details() {
+        let mut layout = layout();
+        layout.components[1] = ComponentLayout {
+            id: Some("[0x200000401:0x4:0x0]".into()),
+            stripe_count: 2,
+            start_index: 1,
+            osts: vec![1, 0],
+            ..layout.components[1].clone()
+        };
+        let expected = [
+            "composite_header:",
+            "  lcm_magic:         0x0BD60BD0",
+            "  lcm_size:          264",
+            "  lcm_flags:         0",
+            "  lcm_layout_gen:    2",
+            "  lcm_mirror_count:  1",
+            "  lcm_entry_count:   2",
+            "components:",
+            "  - lcme_id:             1",
+            "    lcme_mirror_id:      0",
+            "    lcme_flags:          init",
+            "    lcme_extent.e_start: 0",
+            "    lcme_extent.e_end:   1048576",
+            "    lcme_offset:         128",
+            "    lcme_size:           56",
+            "    sub_layout:",
+            "      lmm_magic:         0x0BD10BD0",
+            "      lmm_seq:           0x200000401",
+            "      lmm_object_id:     0x1",
+            "      lmm_fid:           [0x200000401:0x1:0x0]",
+            "      lmm_stripe_count:  1",
+            "      lmm_stripe_size:   1048576",
+            "      lmm_pattern:       raid0",
+            "      lmm_layout_gen:    2",
+            "      lmm_stripe_offset: 5",
+            "      lmm_objects:",
+            "      - 0: { l_ost_idx: 5, l_fid: [0x200000401:0x3:0x0] }",
+            "",
+            "  - lcme_id:             2",
+            "    lcme_mirror_id:      0",
+            "    lcme_flags:          init",
+            "    lcme_extent.e_start: 1048576",
+            "    lcme_extent.e_end:   EOF",
+            "    lcme_offset:         184",
+            "    lcme_size:           80",
+            "    sub_layout:",
+            "      lmm_magic:         0x0BD10BD0",
+            "      lmm_seq:           0x200000401",
+            "      lmm_object_id:     0x1",
+            "      lmm_fid:           [0x200000401:0x1:0x0]",
+            "      lmm_stripe_count:  2",
+            "      lmm_stripe_size:   1048576",
+            "      lmm_pattern:       raid0",
+            "      lmm_layout_gen:    2",
+            "      lmm_stripe_offset: 1",
+            "      lmm_objects:",
+            "      - 0: { l_ost_idx: 1, l_fid: [0x200000401:0x4:0x0] }",
+            "      - 1: { l_ost_idx: 0, l_fid: [0x200000401:0x4:0x0] }",
+            "",
+            "",
+        ];
+        let detail = Some(proto::Fid { seq: 0x2_0000_0401, oid: 1, ver: 0 });
+        assert_eq!(file(&layout, Style { detail, ..PLAIN }), expected.join("\n"));
+    }
+
+    #[test]
+    fn a_directory_of_two_components_with_their_details() {
+        let hint = |pool: &str| fuse::control::Hint {
+            stripe_count: 1,
+            stripe_size: 1 << 20,
+            pool: pool.into(),
+            ..Default::default()
+        };
+        let parts = [
+            HintPart { end: 1 << 20, hint: hint("flash"), on_mdt: false },
+            HintPart { end: u64::MAX, hint: hint(""), on_mdt: false },
+        ];
+        let text = directory(&parts, Style { detail: Some(proto::Fid::ZERO), ..PLAIN });
+        let head = [
+            "composite_header:",
+            "  lcm_magic:         0x0BD60BD0",
+            "  lcm_size:          208",
+            "  lcm_flags:         ",
+            "  lcm_layout_gen:    0",
+            "  lcm_mirror_count:  1",
+            "  lcm_entry_count:   2",
+            "components:",
+            "  - lcme_id:             N/A",
+            "    lcme_mirror_id:      N/A",
+            "    lcme_flags:          0",
+            "    lcme_extent.e_start: 0",
+            "    lcme_extent.e_end:   1048576",
+            "    lcme_offset:         128",
+            "    lcme_size:           48",
+            "    sub_layout:",
+            "      stripe_count:  1 ",
+        ];
+        assert!(text.starts_with(&head.join("\n")), "{text}");
+        assert!(text.contains("    lcme_offset:         176\n    lcme_size:           32\n"), "{text}");
     }
 
     #[test]
