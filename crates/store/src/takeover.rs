@@ -30,6 +30,8 @@ const UNCHANGED: &[&str] = &["tables", "blobs"];
 const READ_AGAIN: u32 = 5;
 /// How long after.
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How often the engine is copied again that a former owner may be writing.
+const COPY_AGAIN: u32 = 2;
 /// Bytes of bodies that are written at a time.
 const COPY_BYTES: usize = 8 << 20;
 
@@ -48,18 +50,26 @@ impl TakeOver<'_> {
     /// The target as the new owner has it. `taken` is the last boot that is known to have taken the log over. If there is no space for it,
     /// nothing of it stays.
     pub async fn run(&self, taken: u64) -> Result<Taken, StoreError> {
-        match self.prepare(taken).await {
-            Ok(mut taken) => {
-                // From here on it may count, whatever is told of it.
-                taken.writer.release().await?;
-                Ok(taken)
-            }
-            Err(error) => {
-                if let Err(error) = self.discard().await {
-                    tracing::warn!(%error, boot = self.boot, "files of a take-over that failed stay");
+        let mut left = COPY_AGAIN;
+        loop {
+            let error = match self.prepare(taken).await {
+                Ok(mut taken) => {
+                    // From here on it may count, whatever is told of it.
+                    taken.writer.release().await?;
+                    return Ok(taken);
                 }
-                Err(error)
+                Err(error) => error,
+            };
+            if let Err(error) = self.discard().await {
+                tracing::warn!(%error, boot = self.boot, "files of a take-over that failed stay");
+                left = 0;
             }
+            // The former owner may have cut off its log what its engine has only now, behind the copy of that.
+            match error {
+                StoreError::Damaged(why) if left > 0 => tracing::info!(%why, "the engine is copied again"),
+                error => return Err(error),
+            }
+            left -= 1;
         }
     }
 

@@ -80,7 +80,7 @@ impl Data {
         env.rt.spawn(async move {
             stop.unless(async {
                 recovery.until_over().await;
-                unfinished.finish().await;
+                unfinished.go_on_finishing().await;
             })
             .await;
         });

@@ -12,7 +12,6 @@ use proto::{Fid, ObjectId, Transno};
 use super::cache::State;
 use super::keys::Record;
 use super::plan::Plan;
-use super::punch::tell_if_left;
 use super::tomb::Buried;
 use super::{Extra, Objects};
 use crate::error::StoreError;
@@ -32,7 +31,7 @@ impl Objects {
         let ids: BTreeSet<ObjectId> = ids.iter().copied().collect();
         let (transno, unfinished) = self.destroy_now(&ids, dead, replay, extra)?;
         for id in unfinished {
-            tell_if_left(id, self.trim(id).await);
+            self.trim_or_leave(id).await;
         }
         for layout in ids.iter().map(|id| id.layout) {
             self.cache.forget(layout, self.cache.layout(layout));

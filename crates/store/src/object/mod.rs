@@ -48,6 +48,7 @@ use proto::wire::messages::{ObjectAttr, Space};
 use proto::{Fid, ObjectId, Timestamp};
 use rt::Rt;
 use rt::buf::AlignedBuf;
+use rt::sync::Notify;
 
 use crate::error::StoreError;
 use crate::sums::OBJECTS;
@@ -111,8 +112,10 @@ pub struct Objects {
     seals: Seals,
     limits: Limits,
     zeros: Bytes,
-    /// Objects with extents behind their ends, as the target was opened.
+    /// Objects with extents behind their ends, as the target was opened, and those for which there was no space to go on.
     unfinished: Mutex<Vec<ObjectId>>,
+    /// There are more of them.
+    more_unfinished: Notify,
 }
 
 /// What comes with a change of an object.
@@ -174,6 +177,7 @@ impl Objects {
             limits,
             zeros: AlignedBuf::zeroed(ZEROS_BYTES).freeze(),
             unfinished: Mutex::new(found.unfinished),
+            more_unfinished: Notify::new(),
         });
         Ok(objects)
     }

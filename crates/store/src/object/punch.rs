@@ -65,7 +65,7 @@ impl Objects {
             match step {
                 Step::Committed(attr, transno, unfinished) => {
                     if unfinished {
-                        tell_if_left(id, self.trim(id).await);
+                        self.trim_or_leave(id).await;
                     }
                     if end < u64::MAX {
                         self.compact_around(id, std::slice::from_ref(&(start..end))).await;
@@ -160,7 +160,26 @@ impl Objects {
         Ok(complete)
     }
 
-    /// Goes on with what a stop of the target interrupted. It takes transaction numbers: not before the clients have replayed theirs.
+    /// The same behind what is committed: an error is no part of its answer. If there is no space to go on, [`Objects::finish`] does.
+    pub(super) async fn trim_or_leave(&self, id: ObjectId) {
+        let trimmed = self.trim(id).await;
+        if let Err(StoreError::NoSpace) = trimmed {
+            self.unfinished.lock().push(id);
+            self.more_unfinished.notify_one();
+        }
+        tell_if_left(id, trimmed);
+    }
+
+    /// Goes on with what a stop of the target interrupted, and from then on with what there was no space for; until the future is dropped.
+    /// It takes transaction numbers: not before the clients have replayed theirs.
+    pub async fn go_on_finishing(&self) {
+        loop {
+            self.finish().await;
+            self.more_unfinished.notified().await;
+        }
+    }
+
+    /// Goes on with what is unfinished now.
     pub async fn finish(&self) {
         let unfinished = std::mem::take(&mut *self.unfinished.lock());
         for id in unfinished {
@@ -176,7 +195,7 @@ impl Objects {
 }
 
 /// Tells of an error of [`Objects::trim`], which is no part of an answer: what was asked for is committed.
-pub(super) fn tell_if_left(id: ObjectId, trimmed: Result<(), StoreError>) {
+fn tell_if_left(id: ObjectId, trimmed: Result<(), StoreError>) {
     if let Err(error) = trimmed {
         tracing::warn!(object = %id.layout, stripe = id.stripe, %error, "space of cut data stays taken");
     }
