@@ -230,8 +230,8 @@ impl Names {
         let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
         [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
         let asked = changing.done(&[renamed.fid, replaced]);
-        if let Some(moved) = moved.filter(|(fid, _)| *fid == renamed.fid) {
-            self.meta.learn_name(&asked, (new_parent, &new_name), moved);
+        if let Some((fid, stamp)) = moved.filter(|(fid, _)| *fid == renamed.fid) {
+            self.meta.learn_name(&asked, (new_parent, &new_name), (fid, Some(stamp)));
         }
         if replaced != Fid::ZERO {
             self.meta.forget_nameless(replaced);

@@ -92,11 +92,8 @@ impl MetadataCache {
     /// The same of the file that a name means, and the name.
     pub(crate) fn learn_named(self: &Arc<Self>, asked: &Asked<'_>, parent: Fid, name: &Name, entry: &Entry) {
         // A lock that came with another answer says nothing of what this one read.
-        if self.learn(asked, entry)
-            && entry.lock.bits & LOCK_LOOKUP != 0
-            && let Some(now) = self.stamp_of(entry.attr.fid)
-        {
-            self.learn_name(asked, (parent, name), now);
+        if self.learn(asked, entry) && entry.lock.bits & LOCK_LOOKUP != 0 {
+            self.learn_name(asked, (parent, name), (entry.attr.fid, None));
         }
     }
 
@@ -108,11 +105,8 @@ impl MetadataCache {
             inode.learn(entry);
             inode.made();
         });
-        if is_kept
-            && entry.lock.bits & LOCK_LOOKUP != 0
-            && let Some(now) = self.stamp_of(fid)
-        {
-            self.learn_name(asked, (parent, name), now);
+        if is_kept && entry.lock.bits & LOCK_LOOKUP != 0 {
+            self.learn_name(asked, (parent, name), (fid, None));
         }
     }
 
@@ -148,20 +142,23 @@ impl MetadataCache {
         part.inodes.get(&fid).filter(|file| file.keeps_names()).map(|file| (fid, file.stamp))
     }
 
-    /// Keeps a name of a file that was learnt before, if nothing has been called back since `stamp`: else somebody else may have changed
-    /// it again by now.
+    /// Keeps a name of a file that was learnt before; with a stamp only if nothing has been called back since then: else somebody else may
+    /// have changed it again by now.
     pub(crate) fn learn_name(
         self: &Arc<Self>,
         asked: &Asked<'_>,
         (parent, name): (Fid, &Name),
-        (fid, stamp): (Fid, u64),
+        (fid, of_before): (Fid, Option<u64>),
     ) {
-        {
+        let stamp = {
             let mut part = self.inodes.part(fid);
-            let file = part.inodes.get_mut(&fid);
-            let Some(file) = file.filter(|file| file.keeps_names() && file.stamp == stamp) else { return };
+            let Some(file) = part.inodes.get_mut(&fid).filter(|file| file.keeps_names()) else { return };
+            if of_before.is_some_and(|stamp| stamp != file.stamp) {
+                return;
+            }
             file.named = Some((parent, name.clone()));
-        }
+            file.stamp
+        };
         // The lock is the file's, not the directory's.
         let granted = Granted { bits: 0, number: u64::MAX };
         self.inodes.learn(asked, parent, granted, |dir| dir.learn_name(name.clone(), fid, stamp));
