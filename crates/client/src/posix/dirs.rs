@@ -47,12 +47,20 @@ pub struct Item<'a> {
 pub struct Page {
     from: Behind,
     page: DirPage,
+    /// By index, how many entries of the same hash come behind it; of those of a later page one stands for all.
+    equal_behind: Vec<u64>,
 }
 
 impl Page {
     /// The page that the server gave for `from`.
     pub fn new(from: Behind, page: DirPage) -> Page {
-        Page { from, page }
+        let entries = &page.entries;
+        let mut equal_behind = vec![u64::from(page.splits); entries.len()];
+        for index in (0..entries.len().saturating_sub(1)).rev() {
+            let same = entries[index].cookie == entries[index + 1].cookie;
+            equal_behind[index] = if same { equal_behind[index + 1] + 1 } else { 0 };
+        }
+        Page { from, page, equal_behind }
     }
 
     /// Whether the page has what comes behind `position`, or nothing comes.
@@ -83,8 +91,10 @@ impl Stream {
     /// An entry got this offset.
     fn remember(&mut self, offset: u64, entry: &DirEntry) {
         if offset == entry.cookie {
-            // A plain position. It could have stood for one within a group before an entry with this hash was made.
-            self.within.iter_mut().for_each(|within| drop(within.remove(&offset)));
+            // A plain position. It could have stood for one within a group before an entry with this hash was made; hardly ever is there one.
+            for within in self.within.iter_mut().filter(|within| !within.is_empty()) {
+                within.remove(&offset);
+            }
             return;
         }
         if self.within[0].len() >= WITHIN_MAX {
@@ -149,20 +159,14 @@ impl Dirs {
             return;
         }
         let stream = self.stream(handle);
-        let DirPage { entries, splits, .. } = &page.page;
-        // By index, how many entries of the same hash come behind it; of those of a later page one stands for all.
-        let mut equal_behind = vec![u64::from(*splits); entries.len()];
-        for index in (0..entries.len().saturating_sub(1)).rev() {
-            let same = entries[index].cookie == entries[index + 1].cookie;
-            equal_behind[index] = if same { equal_behind[index + 1] + 1 } else { 0 };
-        }
-        for (entry, equal_behind) in entries.iter().zip(equal_behind) {
+        let entries = &page.page.entries;
+        for (entry, equal_behind) in entries.iter().zip(&page.equal_behind) {
             if !position.has_behind(entry) {
                 continue;
             }
             let item = Item {
                 ino: entry.fid.ino(),
-                offset: offset_of(entry.cookie, equal_behind),
+                offset: offset_of(entry.cookie, *equal_behind),
                 kind: FileKind::from_mode(entry.mode).unwrap_or(FileKind::File),
                 name: entry.name.as_bytes(),
                 entry: Some(entry),
