@@ -98,7 +98,7 @@ pub enum Code {
     OldSequence,
     /// The target was taken out of the file system.
     Removed,
-    /// An operator has said that the target is not to be asked.
+    /// An operator has said that the target is not to be asked; or an OST that a layout is to have is not reached.
     Inactive,
     /// The data of the file is in its archive alone: have it restored, and ask again.
     Released,
