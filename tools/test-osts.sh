@@ -216,7 +216,9 @@ t_striped() {
   "$LFS" setstripe -p two -o 1,0 "$two_a/pooled"
   [ "$(stripes_of "$two_b/pooled")" = "1 0 " ]
 
-  # The one that was added does not answer any more.
+  # The one that was added does not answer any more. Nobody could say how large files are whose size the MDT does not know yet.
+  knows_sizes() { [ "$("$LFS" getsom -f "$two_a/new" "$two_a/named" | sort -u)" = 1 ]; }
+  until_true 30 knows_sizes
   state=$(tail -n 1 "$work/two.pids")
   kill -9 "$state"
   tail --pid="$state" -f /dev/null
