@@ -80,7 +80,7 @@ impl Data {
         sides: &(Side<'_>, Side<'_>),
         (from_offset, to_offset): (u64, u64),
         len: u64,
-        time: Timestamp,
+        call: Call,
     ) -> Result<Copied> {
         let (from, to) = sides;
         let eras = self.locks.eras(to.layout).await?;
@@ -89,6 +89,7 @@ impl Data {
         if self.locks.eras(to.layout).await? != eras {
             return Err(Error::Refused(Code::TryAgain));
         }
+        to.file.check_fence(call.fences)?;
         self.back.flush_file(from.file).await;
         // What was written to the range before must not arrive after the copy.
         self.back.flush_file(to.file).await;
@@ -106,7 +107,7 @@ impl Data {
         }
         to.file.inner.lock().untold = true;
         let pieces = pieces(from.layout, to.layout, from_offset, to_offset, len);
-        let bytes = self.copy_pieces(sides, pieces, (time, &eras), &pins[0]).await?;
+        let bytes = self.copy_pieces(sides, pieces, (call.time, &eras), &pins[0]).await?;
         Ok(Copied { bytes, is_all: bytes == len })
     }
 

@@ -7,7 +7,7 @@ use proto::wire::messages::{ObjectAttr, Punch};
 use proto::{Code, Layout, ObjectId, Timestamp};
 use rt::wait::join_all;
 
-use crate::data::{Data, FileRef, FileState, Objects, Sum};
+use crate::data::{Call, Data, FileRef, FileState, Objects, Sum};
 use crate::lock::{Eras, beyond};
 use crate::{Error, Result};
 
@@ -35,17 +35,18 @@ impl Data {
         file: &FileRef,
         layout: &Arc<Layout>,
         resize: Resize,
-        time: Timestamp,
+        call: Call,
     ) -> Result<Sum> {
         let size = resize.size();
         let locked = self.locks.lock_change(file.fid, layout, &beyond(layout, size)).await?;
+        file.check_fence(call.fences)?;
         match resize {
             Resize::To(_) => self.forget(file, |object| (layout.object_size(object, size), u64::MAX)).await,
             // The objects say where the file ends.
             Resize::AtLeast(_) => self.back.flush_file(file).await,
         }
         file.inner.lock().untold = true;
-        let objects = self.objects.set_object_sizes(file, layout, resize, (time, &locked.eras)).await?;
+        let objects = self.objects.set_object_sizes(file, layout, resize, (call.time, &locked.eras)).await?;
         let sum = Sum::of(layout, &objects);
         Ok(match resize {
             Resize::To(size) => Sum { size, ..sum },

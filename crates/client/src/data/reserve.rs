@@ -8,7 +8,7 @@ use proto::wire::messages::{AllocateObject, ObjectAttr};
 use proto::{Code, Layout, Timestamp};
 use rt::wait::join_all;
 
-use crate::data::{Data, FileRef, Objects};
+use crate::data::{Call, Data, FileRef, Objects};
 use crate::lock::{Eras, needs_of, surely};
 use crate::{Error, Result};
 
@@ -18,14 +18,15 @@ impl Data {
         file: &FileRef,
         layout: &Arc<Layout>,
         range: Range<u64>,
-        time: Timestamp,
+        call: Call,
     ) -> Result<()> {
         let needs = surely(needs_of(layout, range.start, range.end - range.start));
         let locked = self.locks.lock_change(file.fid, layout, &needs).await?;
+        file.check_fence(call.fences)?;
         // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
         self.back.flush_file(file).await;
         file.inner.lock().untold = true;
-        self.punch_stripes(file, layout, range, (time, &locked.eras)).await
+        self.punch_stripes(file, layout, range, (call.time, &locked.eras)).await
     }
 
     async fn punch_stripes(
@@ -47,7 +48,7 @@ impl Data {
         layout: &Arc<Layout>,
         range: Range<u64>,
         zero: bool,
-        time: Timestamp,
+        call: Call,
     ) -> Result<()> {
         let mut needs = surely(needs_of(layout, range.start, range.end - range.start));
         if layout.object_count() > 1 {
@@ -55,6 +56,7 @@ impl Data {
             needs.iter_mut().for_each(|need| need.end = u64::MAX);
         }
         let locked = self.locks.lock_change(file.fid, layout, &needs).await?;
+        file.check_fence(call.fences)?;
         self.back.flush_file(file).await;
         let size = self.objects.true_size(file, layout).await?;
         let range = range.start..range.end.min(size);
@@ -62,7 +64,7 @@ impl Data {
             return Ok(());
         }
         file.inner.lock().untold = true;
-        let eras = &locked.eras;
+        let (time, eras) = (call.time, &locked.eras);
         if zero {
             self.punch_stripes(file, layout, range.clone(), (time, eras)).await?;
         }

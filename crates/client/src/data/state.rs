@@ -14,8 +14,8 @@ use super::end::End;
 use super::own::Own;
 use super::past::Past;
 use super::readahead::Ahead;
+use crate::data::Sum;
 use crate::data::cache::Cache;
-use crate::data::{Call, Sum};
 use crate::order::{FILE, Mutex};
 use crate::{Error, OpenFlags, Result};
 
@@ -176,8 +176,8 @@ impl FileState {
 
     /// Asked once the range to be written is held: whoever waited for that may have lost the file's lock meanwhile, and another client may
     /// have it.
-    pub(crate) fn check_fence(&self, call: Call) -> Result<()> {
-        match call.fences {
+    pub(crate) fn check_fence(&self, fences: Option<u64>) -> Result<()> {
+        match fences {
             Some(fences) if fences != self.fences() => Err(Error::Refused(Code::Evicted)),
             _ => Ok(()),
         }

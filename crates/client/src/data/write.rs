@@ -52,7 +52,7 @@ impl Data {
         let needs = needs_of(layout, offset, data.len() as u64);
         loop {
             let pins = self.locks.pin(file.fid, layout, &needs, true, Locking::No).await?;
-            file.check_fence(call)?;
+            file.check_fence(call.fences)?;
             let stored = self.store_direct(file, layout, (offset, data), call, &pins).await?;
             if stored > 0 {
                 return Ok(stored);
@@ -74,7 +74,7 @@ impl Data {
             let (offset, data) = (offset + done, &data[done as usize..]);
             let needs = needs_of(layout, offset, data.len() as u64);
             let pins = self.locks.pin(file.fid, layout, &needs, true, Locking::WriteBack).await?;
-            file.check_fence(call)?;
+            file.check_fence(call.fences)?;
             // What they lie under may have been granted anew since.
             if self.locks.is_lost(&needs) {
                 tracing::error!(

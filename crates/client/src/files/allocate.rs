@@ -57,17 +57,21 @@ impl OpenFiles {
             kill_privileges: open.opener.uid != 0,
             ..no_change(open.fid, self.names.clock.time())
         };
-        self.names.sizes.truncate(&open.opener, set, Resize::AtLeast(size)).await.map(|_| ())
+        self.names
+            .sizes
+            .truncate(&open.opener, (set, Some(open.fences)), Resize::AtLeast(size))
+            .await
+            .map(|_| ())
     }
 
     async fn punch_hole(&self, open: &OpenFile, file: &FileRef, range: Range<u64>) -> Result<()> {
-        let time = self.names.clock.time();
-        self.drop_own_privileges(open, time).await?;
+        let call = open.call(self.names.clock.time());
+        self.drop_own_privileges(open, call.time).await?;
         let _alone = file.alone().await?;
         let mut relaying = Relaying::default();
         loop {
             let layout = self.names.layouts.current(file).await?;
-            match self.names.data.punch_locked(file, &layout, range.clone(), time).await {
+            match self.names.data.punch_locked(file, &layout, range.clone(), call).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 done => return done,
             }
@@ -82,15 +86,15 @@ impl OpenFiles {
         range: Range<u64>,
         zero: bool,
     ) -> Result<()> {
-        let time = self.names.clock.time();
-        self.drop_own_privileges(open, time).await?;
+        let call = open.call(self.names.clock.time());
+        self.drop_own_privileges(open, call.time).await?;
         let _alone = file.alone().await?;
         let mut relaying = Relaying::default();
         loop {
             self.names.layouts.placed(file, (range.start, range.end - range.start)).await?;
             self.names.layouts.current(file).await?;
             let layout = self.names.data.back.placed(file).await?;
-            match self.names.data.reserve_locked(file, &layout, range.clone(), zero, time).await {
+            match self.names.data.reserve_locked(file, &layout, range.clone(), zero, call).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 done => return done,
             }

@@ -1,9 +1,9 @@
 //! copy_file_range(2).
 
+use proto::Code;
 use proto::limits::FILE_BYTES_MAX;
-use proto::{Code, Timestamp};
 
-use crate::data::{Copied, FileRef, Side, space_of};
+use crate::data::{Call, Copied, FileRef, Side, space_of};
 use crate::files::OpenFiles;
 use crate::names::Relaying;
 use crate::{Error, Handle, Result};
@@ -36,8 +36,8 @@ impl OpenFiles {
         }
         target.take_full(&to.failure_seen)?;
         self.open_to_write(&to).await?;
-        let time = self.names.clock.time();
-        self.drop_own_privileges(&to, time).await?;
+        let call = to.call(self.names.clock.time());
+        self.drop_own_privileges(&to, call.time).await?;
         let mut len = len;
         let _taking = match to.is_limited() {
             true => {
@@ -56,7 +56,7 @@ impl OpenFiles {
         // What fails behind a part that was copied, for one of several targets has restarted, is done again.
         loop {
             let offsets = (from_offset + copied, to_offset + copied);
-            match self.copy_part((source, target), offsets, len - copied, time).await {
+            match self.copy_part((source, target), offsets, len - copied, call).await {
                 Ok(Copied { bytes, is_all }) => {
                     copied += bytes;
                     if is_all {
@@ -78,7 +78,7 @@ impl OpenFiles {
         (source, target): (&FileRef, &FileRef),
         (from_offset, to_offset): (u64, u64),
         len: u64,
-        time: Timestamp,
+        call: Call,
     ) -> Result<Copied> {
         let mut relaying = [Relaying::default(), Relaying::default()];
         loop {
@@ -93,7 +93,7 @@ impl OpenFiles {
             let to_layout = self.names.data.back.placed(target).await?;
             let sides =
                 (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
-            match self.names.data.copy_locked(&sides, (from_offset, to_offset), len, time).await {
+            match self.names.data.copy_locked(&sides, (from_offset, to_offset), len, call).await {
                 // What was locked does not count any more: an OST has restarted, or ended the session.
                 Err(Error::Refused(Code::TryAgain)) => {}
                 Err(error)

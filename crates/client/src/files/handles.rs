@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use proto::{Attr, Fid, JobId, Shards};
+use proto::{Attr, Fid, JobId, Shards, Timestamp};
 
-use crate::data::{FileRef, space_of};
+use crate::data::{Call, FileRef, space_of};
+use crate::names::Through;
 use crate::order::{HANDLES, Mutex};
 use crate::{Caller, Error, Handle, OpenFlags, Result};
 
@@ -45,6 +46,16 @@ impl OpenFile {
     /// Whether the MDT takes it for closed.
     pub(crate) fn is_lost(&self) -> bool {
         self.losses.load(Ordering::Acquire) != self.opened.load(Ordering::Acquire)
+    }
+
+    /// For a change of attributes through this.
+    pub(crate) fn through(&self) -> Through {
+        Through { handle: self.mdt_handle(), fences: self.fences }
+    }
+
+    /// A call through this that writes.
+    pub(crate) fn call(&self, time: Timestamp) -> Call {
+        Call { time, sync: false, fences: Some(self.fences) }
     }
 
     /// A lock of the file is lost since it was opened: nothing is written through it any more.

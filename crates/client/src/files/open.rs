@@ -461,7 +461,7 @@ impl OpenFiles {
         if let Some(open) = open.as_ref().filter(|open| change.size.is_some() && open.flags.write) {
             self.open_to_write(open).await?;
         }
-        self.names.setattr(caller, fid, change, open.map(|open| open.mdt_handle())).await
+        self.names.setattr(caller, fid, change, open.map(|open| open.through())).await
     }
 
     /// What the kernel has in its page cache needs care. Through a handle that reads and writes pages may be mapped and
@@ -491,7 +491,7 @@ impl OpenFiles {
             kill_privileges: caller.uid != 0,
             ..no_change(attr.fid, self.names.clock.time())
         };
-        self.names.sizes.truncate(caller, set, Resize::To(0)).await
+        self.names.sizes.truncate(caller, (set, Some(open.fences)), Resize::To(0)).await
     }
 }
 

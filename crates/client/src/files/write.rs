@@ -93,7 +93,7 @@ impl OpenFiles {
         };
         // Before anything is stored: a close that tells no size has to say that there may be a new one.
         open.wrote.store(true, Ordering::Relaxed);
-        let call = Call { time, sync: open.flags.sync, fences: Some(open.fences) };
+        let call = Call { sync: open.flags.sync, ..open.call(time) };
         let mut relaying = Relaying::default();
         let mut stored = 0;
         while stored < data.len() as u64 {
@@ -149,7 +149,7 @@ impl OpenFiles {
                 return Err(Error::Refused(Code::Stale));
             }
             let end = self.names.data.end_under(file, layout, &pins).await?;
-            file.check_fence(call)?;
+            file.check_fence(call.fences)?;
             if !layout.is_placed(end, data.len() as u64) {
                 drop(pins);
                 self.names.layouts.placed(file, (end, data.len() as u64)).await?;
@@ -169,7 +169,7 @@ impl OpenFiles {
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         open.wrote.store(true, Ordering::Relaxed);
-        let call = Call { time: self.names.clock.time(), sync: false, fences: Some(open.fences) };
+        let call = open.call(self.names.clock.time());
         let mut relaying = Relaying::default();
         loop {
             let layout = self.names.layouts.placed(file, (offset, data.len() as u64)).await?;

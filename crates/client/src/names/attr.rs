@@ -17,14 +17,23 @@ impl TimeSet {
     }
 }
 
+/// An open file through which attributes are changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Through {
+    /// What the MDT calls it.
+    pub(crate) handle: u64,
+    /// As [`crate::data::Call::fences`].
+    pub(crate) fences: u64,
+}
+
 impl Names {
-    /// Changes attributes; through a file that is open at the MDT as `handle`, its open mode permits a change of size.
+    /// Changes attributes; `through` an open file, its open mode permits a change of size.
     pub(crate) async fn setattr(
         &self,
         caller: &Caller,
         fid: Fid,
         change: AttrChange,
-        handle: Option<u64>,
+        through: Option<Through>,
     ) -> Result<Told> {
         let time = self.clock.time();
         let set = SetAttr {
@@ -34,14 +43,17 @@ impl Names {
             size: change.size,
             atime: change.atime.map(|set| set.change(time)),
             mtime: change.mtime.map(|set| set.change(time)),
-            handle,
+            handle: through.map(|through| through.handle),
             kill_privileges: change.size.is_some() && caller.uid != 0,
             project: change.project,
             inherits: change.inherits,
             ..no_change(fid, time)
         };
         if let Some(size) = change.size {
-            return Ok(Told::once(Box::pin(self.sizes.truncate(caller, set, Resize::To(size))).await?));
+            let fences = through.map(|through| through.fences);
+            return Ok(Told::once(
+                Box::pin(self.sizes.truncate(caller, (set, fences), Resize::To(size))).await?,
+            ));
         }
         let file = self.data.files.find(fid);
         if let Some(entry) = self.ahead.set_attr(caller, &set) {

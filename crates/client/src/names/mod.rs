@@ -34,6 +34,7 @@ use crate::targets::Targets;
 
 pub(crate) use access::Accesses;
 pub(crate) use ahead::{Ahead, Made, New};
+pub(crate) use attr::Through;
 pub(crate) use cache::MetadataCache;
 pub use cache::{Fill, OnItsWay, Told};
 pub(crate) use changes::Changes;

@@ -7,7 +7,7 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::{Entry, SetAttr};
 use proto::{Attr, Code};
 
-use crate::data::{FileState, Resize, merge};
+use crate::data::{Call, FileState, Resize, merge};
 use crate::names::{Relaying, Sizes, is_released};
 use crate::{Caller, Error, Result};
 
@@ -29,11 +29,11 @@ impl Drop for Cut<'_> {
 
 impl Sizes {
     /// Changes the size of a file: the MDT permits it and forgets the size, durably; the objects are cut, and the MDT learns
-    /// the size when that is durable.
+    /// the size when that is durable. With `fences` as in [`Call`].
     pub(crate) fn truncate<'a>(
         self: &'a Arc<Self>,
         caller: &'a Caller,
-        set: SetAttr,
+        (set, fences): (SetAttr, Option<u64>),
         resize: Resize,
     ) -> BoxFuture<'a, Result<Attr>> {
         Box::pin(async move {
@@ -42,7 +42,7 @@ impl Sizes {
                 return Err(Error::Refused(Code::TooLarge));
             }
             let file = self.data.files.get(set.fid);
-            let time = set.time;
+            let call = Call { time: set.time, sync: false, fences };
             let cut = Cut::of(&file);
             let attr = {
                 let _alone = file.alone().await?;
@@ -73,7 +73,7 @@ impl Sizes {
                 let mut relaying = Relaying::default();
                 let sum = loop {
                     let layout = self.data.back.placed(&file).await?;
-                    match self.data.cut(&file, &layout, resize, time).await {
+                    match self.data.cut(&file, &layout, resize, call).await {
                         Ok(sum) => break sum,
                         Err(error) if self.layouts.relaid(&file, &layout, error, &mut relaying).await? => {}
                         Err(error) => return Err(error),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{AttrChange, Client, Error, FlockRequest, Handle};
+use client::{Allocation, AttrChange, Client, Error, FlockRequest, Handle};
 use proto::layout::LayoutHint;
 use proto::lock::flock::{Kind, Mode, Range};
 use proto::{Code, Fid};
@@ -117,6 +117,30 @@ fn who_was_given_up_and_lost_nothing_goes_on_writing() {
     });
 }
 
+/// All calls but write(2) that change a file, at the same time.
+fn others_that_write(
+    world: &World,
+    client: &Arc<Client>,
+    (fid, handle): (Fid, Handle),
+) -> Vec<(&'static str, oneshot::Receiver<client::Result<()>>)> {
+    let change = |client: Arc<Client>, what| async move {
+        let files = client.files();
+        match what {
+            "a hole" => files.allocate(handle, 0, 4, Allocation::PunchHole).await,
+            "zeros" => files.allocate(handle, 0, 4, Allocation::Zero { keep_size: true }).await,
+            "a longer file" => files.allocate(handle, 0, 100, Allocation::Reserve { keep_size: false }).await,
+            "a copy" => files.copy_range((handle, 0), (handle, 4), 4).await.map(|_| ()),
+            _ => {
+                let cut = AttrChange { size: Some(0), ..AttrChange::default() };
+                files.setattr(&root(), fid, cut, Some(handle)).await.map(|_| ())
+            }
+        }
+    };
+    ["a hole", "zeros", "a longer file", "a copy", "a cut"]
+        .map(|what| (what, on(world, "one", change(client.clone(), what))))
+        .into()
+}
+
 /// Whoever had a file for himself alone must not write to it when another one may have it; and a handle that was closed meanwhile is open nowhere.
 #[test]
 fn who_has_lost_a_lock_does_not_write_any_more() {
@@ -138,6 +162,7 @@ fn who_has_lost_a_lock_does_not_write_any_more() {
         other.files().setattr(&root(), fid, change, None).await.expect("nobody waits for who is given up");
         let client = one.clone();
         let waiting = on(world, "one", async move { client.files().write(handle, 0, b"late").await });
+        let late = others_that_write(world, &one, (fid, handle));
         let tries = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
         other.flocks().set_lock(tries, 2, lock).await.expect("it is free");
         other.files().write(tries, 0, b"his!").await.expect("there is room");
@@ -157,6 +182,13 @@ fn who_has_lost_a_lock_does_not_write_any_more() {
         sleep(world, Duration::from_secs(5)).await;
         let evicted = Err(Error::Refused(Code::Evicted));
         assert_eq!(waiting.await.expect("it lives"), evicted, "it has waited for the lease");
+        for (what, waiting) in late {
+            assert_eq!(
+                waiting.await.expect("it lives"),
+                evicted.map(|_| ()),
+                "{what} has waited for it, too"
+            );
+        }
         assert_eq!(one.files().write(handle, 0, b"late").await, evicted, "another one has the lock");
         let cut = AttrChange { size: Some(0), ..AttrChange::default() };
         let cut = one.files().setattr(&root(), fid, cut, Some(handle)).await;
