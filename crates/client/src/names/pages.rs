@@ -107,6 +107,10 @@ impl Names {
     /// A page of a directory behind a position. With `plus`, the attributes of its files are fetched with it, for
     /// [`Names::entry`].
     pub async fn read_dir(&self, fid: Fid, behind: &Behind, plus: bool) -> Result<Page> {
+        if let Some(mut own) = self.meta.own_listing(fid) {
+            own.entries.retain(|entry| behind.has_behind(entry));
+            return Ok(own);
+        }
         if let Some(kept) = self.meta.known_page(fid, behind) {
             let known = |entry: &&DirEntry| self.meta.known_entry(entry.fid).is_some();
             // If most attributes were called back meanwhile, one request brings them all again.

@@ -160,10 +160,8 @@ impl Dirs {
         }
         let stream = self.stream(handle);
         let entries = &page.page.entries;
-        for (entry, equal_behind) in entries.iter().zip(&page.equal_behind) {
-            if !position.has_behind(entry) {
-                continue;
-            }
+        let first = entries.partition_point(|entry| !position.has_behind(entry));
+        for (entry, equal_behind) in entries.iter().zip(&page.equal_behind).skip(first) {
             let item = Item {
                 ino: entry.fid.ino(),
                 offset: offset_of(entry.cookie, *equal_behind),

@@ -176,6 +176,12 @@ impl Inode {
         self.made_here && self.names.is_empty() && self.doubtful.is_empty()
     }
 
+    /// The entries of a directory, if every one is known: it was made here, and there is no doubt about any name.
+    pub(super) fn entries(&self) -> Option<impl ExactSizeIterator<Item = (Name, Fid)>> {
+        let is_whole = self.made_here && self.doubtful.is_empty();
+        is_whole.then(|| self.names.iter().map(|(name, (fid, _))| (name.clone(), *fid)))
+    }
+
     /// It is not known any more whether a name is there.
     fn doubts(&mut self, name: &Name) {
         if !self.made_here {

@@ -7,6 +7,7 @@
 mod answer;
 mod gate;
 mod inode;
+mod listing;
 mod promise;
 mod recall;
 mod table;

@@ -1,5 +1,6 @@
 //! Files that a client makes ahead of the MDT (`docs/locks.md#alone`): nobody can tell, whatever fails.
 
+mod listing;
 mod trees;
 
 use std::sync::Arc;
