@@ -34,6 +34,11 @@ impl Accesses {
         }
     }
 
+    /// The file is gone, or the MDT cannot be told.
+    pub(crate) fn removed(&self, fid: Fid) {
+        self.pending.lock().remove(&fid);
+    }
+
     /// The time of access was set in a call of `time`: what was read before does not count any more.
     pub(crate) fn set(&self, fid: Fid, time: Timestamp) {
         self.told(fid, time);

@@ -16,7 +16,8 @@ use rt::sync::{OwnedSemaphorePermit, Semaphore};
 use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, Sum};
-use crate::names::{Layouts, MetadataCache, Relaying};
+use crate::names::own_dirs::Accessed;
+use crate::names::{Layouts, MetadataCache, NOT_OPEN, Relaying};
 use crate::order::{CLOSES, Mutex};
 use crate::targets::Targets;
 use crate::{OpenFlags, Result};
@@ -73,6 +74,8 @@ struct Waiting {
     written: Vec<Pending>,
     /// Of files that this client made and never wrote: they wait for nothing but others of their kind.
     untouched: Vec<Pending>,
+    /// Directories that were listed.
+    accessed: Vec<Accessed>,
 }
 
 impl Waiting {
@@ -90,12 +93,16 @@ impl Closer {
 
     pub(crate) fn is_empty(&self) -> bool {
         let pending = self.pending.lock();
-        pending.written.is_empty() && pending.untouched.is_empty()
+        pending.written.is_empty() && pending.untouched.is_empty() && pending.accessed.is_empty()
     }
 
     /// How many more closes may wait.
     pub(crate) fn room(&self) -> usize {
         self.permits.available_permits()
+    }
+
+    pub(super) fn accessed(&self, accessed: Accessed) {
+        self.pending.lock().accessed.push(accessed);
     }
 
     async fn permit(&self) -> Option<OwnedSemaphorePermit> {
@@ -127,6 +134,9 @@ impl Sizes {
     /// Ends `open`: at once if it has nothing to tell, else when the data is durable.
     pub(crate) async fn close(self: &Arc<Self>, open: Ended) {
         let Some(permit) = self.closer.permit().await else { return };
+        if open.handle == NOT_OPEN {
+            return self.close_own_dir(open.fid, permit);
+        }
         let atime = self.meta.accesses.pending(open.fid);
         if self.meta.stays_open(&open, atime.is_some()) {
             return;
@@ -203,6 +213,10 @@ impl Sizes {
     /// Starts every close that waits.
     pub(crate) fn close_pending(self: &Arc<Self>) {
         self.close_now(|_| true);
+        let accessed = std::mem::take(&mut self.closer.pending.lock().accessed);
+        if !accessed.is_empty() {
+            self.rt.spawn(self.clone().tell_accesses(accessed));
+        }
     }
 
     fn close_now(self: &Arc<Self>, which: impl Fn(&Pending) -> bool) {

@@ -77,7 +77,7 @@ impl MetadataCache {
 }
 
 /// Whether the mode alone permits it, whatever the caller's groups are.
-fn may_open(caller: &Caller, entry: &Entry, flags: OpenFlags) -> bool {
+pub(super) fn may_open(caller: &Caller, entry: &Entry, flags: OpenFlags) -> bool {
     let Attr { mode, uid, .. } = entry.attr;
     let wanted = if flags.execute { MODE_EXECUTE } else { MODE_READ };
     if caller.uid == 0 {

@@ -141,6 +141,7 @@ impl Names {
         if let Some(gone) = self.ahead.remove(caller, parent, &name, directory, time) {
             if directory {
                 self.removed.put(Attr { ctime: time, ..gone.attr.clone() });
+                self.meta.accesses.removed(gone.attr.fid);
             } else {
                 self.sizes.gone(gone.attr.fid);
                 self.data.forget_dead(gone.attr.fid);
@@ -162,6 +163,7 @@ impl Names {
         }
         if directory {
             self.ahead.removed(unlinked.fid);
+            self.meta.accesses.removed(unlinked.fid);
         }
         let touch = Touch { dir: parent, transno: answered.transno, time, links: -i32::from(directory) };
         let asked = changing.done_in(touch, &[unlinked.fid]);

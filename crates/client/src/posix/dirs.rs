@@ -221,7 +221,13 @@ impl Posix {
     }
 
     async fn page(&self, fid: Fid, behind: &Behind, plus: bool) -> Result<Arc<Page>> {
-        let page = self.client.names().read_dir(fid, behind, plus).await?;
+        let read = self.client.names().read_dir(fid, behind, plus).await;
+        let page = match read {
+            Err(crate::Error::Refused(Code::Stale)) if self.client.files().removed_dir(fid).is_some() => {
+                DirPage { parent: fid, entries: Vec::new(), end: true, splits: false }
+            }
+            read => read?,
+        };
         Ok(Arc::new(Page::new(behind.clone(), page)))
     }
 

@@ -1,5 +1,8 @@
 //! A directory that a client made is listed without asking (`docs/locks.md#made-here`).
 
+use std::time::Duration;
+
+use client::posix::{AccessTimes, Item, Posix};
 use client::{Behind, Client, PageEntry};
 use proto::Fid;
 use weft_sim::workload::root;
@@ -73,5 +76,55 @@ fn what_others_make_is_listed() {
         assert_eq!(listed(&a, own).await.0, Fid::ROOT);
         b.names().rename(&root(), Fid::ROOT, b"own", dir, b"own", 0).await.expect("it is there");
         assert_eq!(listed(&a, own).await.0, dir);
+    });
+}
+
+/// A directory is opened, listed and closed.
+async fn look_into(client: &Client, dir: Fid) {
+    let handle = client.files().open_dir(&root(), dir).await.expect("root may");
+    client.files().accessed(handle);
+    listed(client, dir).await;
+    client.files().release(handle).await;
+}
+
+#[test]
+fn the_mdt_hears_later_that_it_was_read() {
+    check(3, async |cluster| {
+        let (a, b) = mounts(cluster).await;
+        let (dir, gone) = (mkdir(&a, Fid::ROOT, b"d").await, mkdir(&a, Fid::ROOT, b"gone").await);
+        create(&a, dir, "f").await.expect("a new name");
+        cluster.handle().rt("clock").sleep(Duration::from_secs(1)).await;
+        let before = a.names().getattr(dir).await.expect("it is there").atime;
+        look_into(&a, dir).await;
+        look_into(&a, gone).await;
+        a.names().rmdir(&root(), Fid::ROOT, b"gone").await.expect("it is empty");
+        let after = a.names().getattr(dir).await.expect("it is there").atime;
+        assert!(after > before);
+        assert_eq!((count(&a, "rpc.Open"), count(&a, "rpc.Close")), (0, 0));
+        cluster.handle().rt("clock").sleep(Duration::from_secs(2)).await;
+        assert_eq!(attr(&b, Fid::ROOT, "d").await.expect("it is there").atime, after);
+        assert_eq!((count(&a, "rpc.Open"), count(&a, "rpc.Close")), (1, 1));
+    });
+}
+
+#[test]
+fn who_has_it_open_may_look_when_others_have_removed_it() {
+    check(4, async |cluster| {
+        let (a, b) = mounts(cluster).await;
+        let posix = Posix::new(a.clone(), AccessTimes::default());
+        let dir = mkdir(&a, Fid::ROOT, b"d").await;
+        let handle = posix.open_dir(&root(), dir).await.expect("root may");
+        assert_eq!(count(&a, "rpc.Open"), 0);
+        b.names().rmdir(&root(), Fid::ROOT, b"d").await.expect("it is empty");
+        assert_eq!(posix.getattr(dir).await.expect("it is open").nlink, 0);
+        let mut names = 0;
+        let mut all = |_: Item<'_>| {
+            names += 1;
+            false
+        };
+        posix.read_dir(dir, handle, (0, false), &mut all).await.expect("it is open");
+        assert_eq!(names, 2);
+        posix.release_dir(handle).await;
+        assert!(posix.getattr(dir).await.is_err(), "nobody has it open");
     });
 }
