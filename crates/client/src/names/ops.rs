@@ -100,7 +100,7 @@ impl Names {
             return Ok(self.meta.told(made.attr, Some((parent, &name))));
         }
         let is_dir = FileKind::from_mode(mode) == Some(FileKind::Dir);
-        let making = is_dir.then(|| self.ahead.making(parent)).flatten();
+        let making = is_dir.then(|| self.ahead.making()).flatten();
         let alone = if making.is_some() { OPEN_ALONE } else { 0 };
         let create = |fid, cred| Create {
             parent,

@@ -185,10 +185,9 @@ impl Ahead {
         }
     }
 
-    /// A directory is being made in `parent`; `None` if it is of no use to have it alone: an MDT of the same process answers at once.
-    pub(super) fn making(self: &Arc<Self>, parent: Fid) -> Option<Making<'_>> {
-        let is_near = || self.targets.mdt_of(parent).is_ok_and(|mdt| mdt.is_in_process());
-        if !self.is_on() || is_near() {
+    /// A directory is being made; `None` if files are not made ahead.
+    pub(super) fn making(self: &Arc<Self>) -> Option<Making<'_>> {
+        if !self.is_on() {
             return None;
         }
         self.state.lock().making += 1;
