@@ -75,7 +75,8 @@ impl Sizes {
         let mdt = self.targets.settled_mdt_of(fid).await?;
         let Some(atime) = self.meta.accesses.pending(fid) else { return Ok(()) };
         let opened = mdt.call(Open { fid, open: OPEN_READ, cred: Cred::root() }).await?.reply;
-        let entry = Entry { attr: opened.attr, layout: None, xattrs: opened.xattrs, lock: opened.lock };
+        let entry =
+            Entry { attr: opened.attr, layout: opened.layout, xattrs: opened.xattrs, lock: opened.lock };
         self.meta.learn(&asked, &entry);
         let close = Close { fid, handle: opened.handle, atime: Some(atime), size: None, wrote: false };
         self.meta.send_close(close).await;
