@@ -115,6 +115,16 @@ impl Table {
         self.nids.keys().copied()
     }
 
+    /// The members of a pool; `None` if there is no such pool.
+    pub fn pool(&self, name: &str) -> Option<&BTreeSet<OstIndex>> {
+        self.pools.get(name)
+    }
+
+    /// Whether `other` has the same pools.
+    pub fn has_pools_of(&self, other: &Table) -> bool {
+        self.pools == other.pools
+    }
+
     /// A layout with the name `id` after `hint`. A pool that has been destroyed is asked for by defaults of before.
     pub fn allocate(&self, id: Fid, hint: &LayoutHint) -> Result<Layout, Code> {
         if let Some(pool) = self.order.lost_pool(hint).filter(|pool| self.is_news(pool)) {
@@ -242,6 +252,20 @@ impl Osts {
             self.rt.timeout(duration, self.until(is_there)).await;
         };
         self.stop.unless(any).await.ok_or(Code::TryAgain)
+    }
+
+    /// Waits until the MGS has told what there is.
+    /// [`Code::TryAgain`] if the target is being stopped.
+    pub async fn until_told(&self) -> Result<(), Code> {
+        let told = self.until(|| self.told.load(Ordering::Acquire));
+        self.stop.unless(told).await.ok_or(Code::TryAgain)
+    }
+
+    /// Waits until `table` is not the state any more.
+    /// [`Code::TryAgain`] if the target is being stopped.
+    pub async fn until_not(&self, table: &Arc<Table>) -> Result<(), Code> {
+        let changed = self.until(|| !Arc::ptr_eq(&self.table.read(), table));
+        self.stop.unless(changed).await.ok_or(Code::TryAgain)
     }
 
     /// Waits until every pool that `hint` asks for is there and has an OST, at most for `duration`.
