@@ -107,6 +107,8 @@ pub struct Table {
     pools: Arc<Pools>,
     /// Pools of which the log says already that they cannot give what they are asked for.
     told: Mutex<BTreeSet<String>>,
+    /// The MGS has told it: before, nobody knows which OSTs and pools there are.
+    pub is_told: bool,
 }
 
 impl Table {
@@ -254,10 +256,10 @@ impl Osts {
         self.stop.unless(any).await.ok_or(Code::TryAgain)
     }
 
-    /// Waits until the MGS has told what there is.
+    /// Waits until the MGS has told what there is, if there is one.
     /// [`Code::TryAgain`] if the target is being stopped.
     pub async fn until_told(&self) -> Result<(), Code> {
-        let told = self.until(|| self.told.load(Ordering::Acquire));
+        let told = self.until(|| self.mgs.is_none() || self.table().is_told);
         self.stop.unless(told).await.ok_or(Code::TryAgain)
     }
 
@@ -296,7 +298,8 @@ impl Osts {
         let degraded = config.degraded().filter_map(TargetId::ost_index).collect();
         let pools = Arc::new(config.pools().clone());
         let removed = Arc::new(config.removed().filter_map(TargetId::ost_index).collect());
-        let table = Table { order, nids, removed, degraded, pools, told: Mutex::default() };
+        let told = Mutex::default();
+        let table = Table { order, nids, removed, degraded, pools, told, is_told: true };
         let before = self.put(table).await?;
         let table = self.table();
         self.bar_removed(&before, &table);
@@ -400,7 +403,8 @@ impl Osts {
         let (nids, removed) = (now.nids.clone(), now.removed.clone());
         let (degraded, pools) = (now.degraded.clone(), now.pools.clone());
         let order = Order::from_osts(now.order.osts().to_vec()).replacing(now.order.replaced().clone());
-        self.put(Table { order, nids, removed, degraded, pools, told: Mutex::default() }).await?;
+        let (told, is_told) = (Mutex::default(), now.is_told);
+        self.put(Table { order, nids, removed, degraded, pools, told, is_told }).await?;
         self.changed.notify_waiters();
         Ok(())
     }

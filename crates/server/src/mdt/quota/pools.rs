@@ -41,6 +41,9 @@ impl Quotas {
         // While clients replay, the target draws no transno of its own.
         self.stop.unless(self.recovery.until_over()).await.ok_or(Code::TryAgain)?;
         let pools = self.usage.table();
+        if !pools.is_told {
+            return Ok(());
+        }
         let gone = self.table.lock().forget_pools(|pool| pools.pool(pool).is_some());
         for some in gone.chunks(BATCH_COUNT) {
             self.store.room(Need::Release).await.map_err(|error| code_of(&error))?;
