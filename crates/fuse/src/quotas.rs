@@ -11,8 +11,8 @@ use std::time::Duration;
 use client::posix::{Errno, Result};
 use client::{Caller, Client};
 use proto::TargetId;
-use proto::wire::Body;
 use proto::pool::is_pool_name;
+use proto::wire::Body;
 use proto::wire::messages::{
     QUOTA_DEFAULT_ID, QUOTA_GROUP, QUOTA_IN_POOL, QUOTA_PROJECT, QUOTA_USER, ReadQuota, SetQuota,
 };

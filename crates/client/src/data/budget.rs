@@ -232,7 +232,8 @@ impl Budgets {
             return Ok(wants);
         }
         let layout = file.layout()?;
-        let known = file.own(&layout).map(|(sum, unsent)| sum.size.max(unsent.map_or(0, |unsent| unsent.end)));
+        let known =
+            file.own(&layout).map(|(sum, unsent)| sum.size.max(unsent.map_or(0, |unsent| unsent.end)));
         let end = match known {
             Some(end) => end,
             None => self.objects.true_size(file, &layout).await?,
@@ -393,7 +394,9 @@ impl Budgets {
                 let mut owners = self.owners.lock();
                 owners.retain(|_, budget| budget.left + budget.told > 0 || !budget.rests(FORGET_TIME, now));
                 let rest = owners.iter().filter(|(_, budget)| budget.rests(TICK, now));
-                rest.filter(|(_, budget)| budget.known == Known::Limited).map(|(key, _)| key.clone()).collect()
+                rest.filter(|(_, budget)| budget.known == Known::Limited)
+                    .map(|(key, _)| key.clone())
+                    .collect()
             };
             for key in limited {
                 self.give_back(&key).await;
@@ -413,7 +416,8 @@ impl Budgets {
         let turn = self.owners.lock().get(key).map(|budget| budget.turn.clone());
         let Some(turn) = turn else { return };
         let Ok(_turn) = turn.0.acquire().await else { return };
-        if let Some(budget) = self.owners.lock().get_mut(key).filter(|budget| budget.rests(TICK, self.rt.now()))
+        if let Some(budget) =
+            self.owners.lock().get_mut(key).filter(|budget| budget.rests(TICK, self.rt.now()))
         {
             budget.left = 0;
         }

@@ -34,7 +34,8 @@ impl Span {
         if let Some(offset) = self.offset {
             let end = offset.saturating_add(self.len);
             let touched = layout.touched(offset, self.len);
-            let parts = touched.map(|of| space_of_part(of, (offset.max(of.start), end.min(of.end)), members, pools));
+            let parts =
+                touched.map(|of| space_of_part(of, (offset.max(of.start), end.min(of.end)), members, pools));
             return Some(parts.sum());
         }
         let mut parts = layout.components.iter().flat_map(|component| is_in(component, members, pools));

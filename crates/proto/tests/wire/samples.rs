@@ -638,7 +638,7 @@ fn lock_requests() -> Vec<Request> {
             project: 0x1617,
             pool: "flash".into(),
         }
-            .into(),
+        .into(),
         RevokeBits { fid: fid(1), bits: LOCK_UPDATE | LOCK_LAYOUT, number }.into(),
         RevokeRange { object, start: 1, end: 4097, number, keep_read: true, trim: false }.into(),
         Glimpse { object }.into(),

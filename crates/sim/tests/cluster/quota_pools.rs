@@ -6,8 +6,8 @@ use std::time::Duration;
 use client::{AttrChange, Caller, Client, Error, Handle, OpenFlags};
 use proto::layout::{HintPart, LayoutHint};
 use proto::wire::messages::{
-    ChangePool, POOL_ADD, POOL_DESTROY, POOL_NEW, POOL_REMOVE, QUOTA_IN_POOL, QUOTA_USER, QuotaUse, ReadQuota,
-    SetQuota,
+    ChangePool, POOL_ADD, POOL_DESTROY, POOL_NEW, POOL_REMOVE, QUOTA_IN_POOL, QUOTA_USER, QuotaUse,
+    ReadQuota, SetQuota,
 };
 use proto::{Code, Fid, OstIndex, TargetId};
 use rt::Rt;
@@ -31,7 +31,9 @@ fn check(seed: u64, test: impl AsyncFnOnce(&Cluster, &Rt, &Client)) {
             change(cluster, name, POOL_ADD, &osts).await;
         }
         until(&rt, "the client knows the pools", async || {
-            client.admin().with_config(|config| config.pools().get("disk").is_some_and(|osts| osts.len() == 2))
+            client
+                .admin()
+                .with_config(|config| config.pools().get("disk").is_some_and(|osts| osts.len() == 2))
         })
         .await;
         test(cluster, &rt, &client).await;
@@ -151,7 +153,8 @@ fn a_limit_of_a_pool_and_one_of_all_hold_both() {
             let (_, b) = mount(cluster, "b").await;
             limit(a, "flash", 10 << 20).await;
             limit(a, "", 16 << 20).await;
-            let (one, two) = (create(a, "one", of_pool("flash")).await, create(&b, "two", of_pool("flash")).await);
+            let (one, two) =
+                (create(a, "one", of_pool("flash")).await, create(&b, "two", of_pool("flash")).await);
             let wrote = rt::wait::join_all([fill(a, one.1, 20), fill(&b, two.1, 20)]).await;
             assert_eq!(wrote.iter().sum::<u64>(), 10, "{wrote:?}");
             let three = create(a, "three", of_pool("disk")).await;
@@ -238,7 +241,8 @@ fn an_mdt_that_restarts_is_told_what_is_held_of_a_pool() {
     check(6, async |cluster, rt, a| {
         let (_, b) = mount(cluster, "b").await;
         limit(a, "flash", 10 << 20).await;
-        let (one, two) = (create(a, "one", of_pool("flash")).await, create(&b, "two", of_pool("flash")).await);
+        let (one, two) =
+            (create(a, "one", of_pool("flash")).await, create(&b, "two", of_pool("flash")).await);
         // Too little to be sent at once.
         for n in 0..6 {
             a.files().write(one.1, n << 20, &[7; 800 << 10]).await.expect("there is room");

@@ -125,7 +125,11 @@ mod tests {
             (Kept::Limit(plain.clone(), limit), "1f 40 01020304", limits),
             (Kept::Deadline(plain, 6), "1f c0 01020304", "0600000000000000"),
             (Kept::Grace(QUOTA_GROUP | SPACE, pool, 7), "23 03 01 00000000 737364", "01 0700000000000000"),
-            (Kept::Limit(of_pool.clone(), limit), "23 01 01 01020304 737364", "01 0a00000000000000 0b00000000000000"),
+            (
+                Kept::Limit(of_pool.clone(), limit),
+                "23 01 01 01020304 737364",
+                "01 0a00000000000000 0b00000000000000",
+            ),
             (Kept::Deadline(of_pool, 8), "23 02 01 01020304 737364", "01 0800000000000000"),
         ]
     }
@@ -155,11 +159,22 @@ mod tests {
             assert_eq!(read(&key, &[&value[..], &[0]].concat()), None, "{kept:?}: a byte more");
         }
         let value = [&[FORMAT][..], &[0; 16]].concat();
-        let key = |part, kind, name: &str| [&[keys::QUOTA_POOL, part, kind, 0, 0, 0, 9], name.as_bytes()].concat();
+        let key =
+            |part, kind, name: &str| [&[keys::QUOTA_POOL, part, kind, 0, 0, 0, 9], name.as_bytes()].concat();
         assert!(read(&key(PART_LIMIT, 0, "a"), &value).is_some());
-        for wrong in [key(0, 0, "a"), key(PART_LIMIT, 3, "a"), key(PART_LIMIT, 0, ""), key(PART_LIMIT, 0, "none"), key(4, 0, "a")] {
+        for wrong in [
+            key(0, 0, "a"),
+            key(PART_LIMIT, 3, "a"),
+            key(PART_LIMIT, 0, ""),
+            key(PART_LIMIT, 0, "none"),
+            key(4, 0, "a"),
+        ] {
             assert_eq!(read(&wrong, &value), None, "{wrong:?}");
         }
-        assert_eq!(read(&key(PART_LIMIT, 0, "a"), &[&[2][..], &[0; 16]].concat()), None, "of another version");
+        assert_eq!(
+            read(&key(PART_LIMIT, 0, "a"), &[&[2][..], &[0; 16]].concat()),
+            None,
+            "of another version"
+        );
     }
 }

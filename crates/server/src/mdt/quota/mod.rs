@@ -228,7 +228,8 @@ impl Quotas {
     /// Changes what an owner may have, or all of a kind. Clients keep to it when this returns.
     pub async fn set(&self, set: &SetQuota) -> Result<QuotaState, Code> {
         let (kind, pool) = self.meant(set.kind, &set.pool).await?;
-        let is_about_inodes = [set.inodes_soft, set.inodes_hard, set.inodes_grace_s].iter().any(Option::is_some);
+        let is_about_inodes =
+            [set.inodes_soft, set.inodes_hard, set.inodes_grace_s].iter().any(Option::is_some);
         if pool.is_some() && is_about_inodes {
             return Err(Code::Invalid);
         }

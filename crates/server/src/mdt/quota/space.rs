@@ -259,7 +259,8 @@ impl Quotas {
         let owners = owners_of(of);
         let is_limited = |owner: &Owner| table.limit(&Slot::space(*owner, pool)).is_some();
         let is_there = members != Some(None);
-        let limited: Vec<Owner> = owners.iter().copied().filter(|owner| is_there && is_limited(owner)).collect();
+        let limited: Vec<Owner> =
+            owners.iter().copied().filter(|owner| is_there && is_limited(owner)).collect();
         if limited.is_empty() {
             state.tell(session, of, pool, 0);
             owners.iter().for_each(|owner| state.forget(*owner, pool));
@@ -417,7 +418,9 @@ mod tests {
         state.tell(1, [7, 8, 0], &None, 100);
         state.tell(1, [9, 8, 0], &None, 10);
         state.tell(2, [7, 8, 0], &None, 1);
-        assert!(state.is_held_by_others((USER, 7), &None, 1) && !state.is_held_by_others((USER, 9), &None, 10));
+        assert!(
+            state.is_held_by_others((USER, 7), &None, 1) && !state.is_held_by_others((USER, 9), &None, 10)
+        );
         state.end(1);
         assert_eq!(state.parts.len(), 1);
         assert!(!state.is_held_by_others((USER, 7), &None, 1));

@@ -125,8 +125,7 @@ impl Table {
     /// that nobody gave them.
     pub fn effective(&self, slot: &Slot) -> (Limit, bool) {
         let own = self.limits.get(slot);
-        let default =
-            || self.limits.get(&slot.of_all()).filter(|limit| slot.id != 0 && !limit.is_none());
+        let default = || self.limits.get(&slot.of_all()).filter(|limit| slot.id != 0 && !limit.is_none());
         let (limit, is_default) = match own.or_else(default) {
             Some(limit) => (*limit, own.is_none()),
             None => (Limit::default(), false),

@@ -63,7 +63,10 @@ fn a_pool_has_to_be_there_and_has_limits_of_space_alone() {
     assert_eq!(set(&world, SetQuota { kind: QUOTA_USER, ..limit("flash", BOB, MIB) }), Err(Code::Invalid));
     let nameless = SetQuota { kind: QUOTA_USER | QUOTA_IN_POOL, ..limit("", BOB, MIB) };
     assert_eq!(set(&world, nameless), Err(Code::Invalid));
-    assert_eq!(set(&world, SetQuota { kind: 3 | QUOTA_IN_POOL, ..limit("flash", BOB, MIB) }), Err(Code::NotSupported));
+    assert_eq!(
+        set(&world, SetQuota { kind: 3 | QUOTA_IN_POOL, ..limit("flash", BOB, MIB) }),
+        Err(Code::NotSupported)
+    );
     assert_eq!(read(&world, QUOTA_USER | QUOTA_IN_POOL, BOB, "slow"), Err(Code::NotFound));
     assert_eq!(world.keys(keys::QUOTA_POOL), 0);
     set(&world, limit("flash", BOB, MIB)).expect("it is there");
@@ -93,9 +96,10 @@ fn what_lies_in_a_pool_is_permitted_apart() {
     let told = hold(&b, "", 2 * MIB, 10 * MIB);
     assert_eq!((told.bytes, &told.pools[..]), (10 * MIB, &["flash".to_owned()][..]));
     assert_eq!(hold(&b, "", 12 * MIB, MIB).bytes, 0);
-    // What a client holds no more counts until the OSTs have said that they have it, and these say nothing.
+    // What a client holds no more counts until the OSTs were asked; these have never said anything.
     assert_eq!(hold(&a, "flash", 4 * MIB, 0).bytes, 0);
-    assert_eq!(hold(&b, "flash", 2 * MIB, MIB).bytes, 0);
+    assert_eq!(hold(&b, "flash", 2 * MIB, 4 * MIB).bytes, 4 * MIB);
+    assert_eq!(hold(&b, "flash", 6 * MIB, MIB).bytes, 0);
     set(&world, limit("flash", BOB, 0)).expect("it is taken away");
     assert!(hold(&a, "flash", 4 * MIB, MIB).free_ms > 0);
     assert!(hold(&a, "", 0, 0).pools.is_empty());
@@ -110,7 +114,10 @@ fn limits_of_all_are_those_of_a_pool_too() {
     assert_eq!(hold(&client, "", 0, 1).pools, ["flash"]);
     assert_eq!((hold(&client, "flash", 0, 3 * MIB).bytes, hold(&client, "flash", 0, MIB).bytes), (0, MIB));
     let state = read(&world, QUOTA_USER | QUOTA_IN_POOL, BOB, "flash").expect("it is there");
-    assert!(state.bytes.is_some_and(|bytes| bytes.is_default && bytes.hard == 2 * MIB) && !state.inodes.is_default);
+    assert!(
+        state.bytes.is_some_and(|bytes| bytes.is_default && bytes.hard == 2 * MIB)
+            && !state.inodes.is_default
+    );
     set(&world, limit("flash", BOB, 5 * MIB)).expect("it is there");
     assert_eq!(hold(&client, "flash", MIB, 4 * MIB).bytes, 4 * MIB);
     set(&world, SetQuota { forget: true, ..limit("flash", BOB, 0) }).expect("it is there");

@@ -188,7 +188,9 @@ fn of_all(arguments: &Arguments, (named, pool): (&Named, Option<&str>), kind: u8
         let state = read(&mount, Owner { kind, id: QUOTA_DEFAULT_ID }, pool);
         let state = state.map_err(|error| refused("quota", &mount, &error))?;
         crate::out::print(title_of(arguments, pool));
-        crate::out::print(Rows { human: arguments.human_readable, verbose: false }.of_all(&mount.path, &state));
+        crate::out::print(
+            Rows { human: arguments.human_readable, verbose: false }.of_all(&mount.path, &state),
+        );
     }
     Ok(0)
 }
@@ -256,7 +258,8 @@ fn refused(command: &str, mount: &MountEntry, error: &io::Error) -> Failure {
         }
         Some(libc::EPERM) => "only root sets quotas".to_owned(),
         Some(libc::EOPNOTSUPP | libc::ENODATA | libc::ENOTTY) => {
-            "its MDT, or the mount, runs an older version without quotas, or without those of pools".to_owned()
+            "its MDT, or the mount, runs an older version without quotas, or without those of pools"
+                .to_owned()
         }
         Some(libc::ENOENT) => "there is no such pool; lfs pool_list shows those that there are".to_owned(),
         Some(libc::EHOSTUNREACH) => "its MDT does not answer".to_owned(),

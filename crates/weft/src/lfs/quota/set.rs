@@ -88,7 +88,8 @@ impl Arguments {
         let Some(pool) = &self.pool else { return Ok(None) };
         let pool = named_pool("setquota", pool)?;
         if order.inodes != Limits::default() {
-            let message = "setquota: inodes lie in no pool: give limits of space alone, -b and -B, with --pool";
+            let message =
+                "setquota: inodes lie in no pool: give limits of space alone, -b and -B, with --pool";
             return Err(Failure { message: message.to_owned(), status: libc::EINVAL as u8 });
         }
         Ok(Some(pool))
