@@ -664,6 +664,104 @@ t_default_quotas() {
   rm -r "$dir"
 }
 
+# Limits of pools: EDQUOT where one is reached, room elsewhere as far as the limit of all goes, and quota is what a scan finds.
+t_pool_quotas() {
+  local dir=$two_a/pool_quotas n sum
+  as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
+  row() { "$LFS" quota -q -u 4455 "$@" "$two_a" | tail -n 1; }
+  kbytes() { row "$@" | awk '{ print $(NF - 7) }'; }
+  has() { [ "$(kbytes "${@:2}")" = "$1" ]; }
+  scan() { find "$1" -user 4455 -type f -printf '%b\n' | awk '{ sum += $1 } END { print sum / 2 }'; }
+  # Writes 64 KiB at a time until that is refused, and says how much it wrote.
+  cat > "$work/until_full.py" <<'EOS'
+import errno, os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o644)
+wrote = 0
+try:
+    for n in range(1000):
+        wrote += os.write(fd, bytes([n % 251]) * 65536)
+except OSError as error:
+    assert error.errno == errno.EDQUOT, error
+    os.fsync(fd)
+    os.close(fd)
+    print(wrote)
+EOS
+  until_full() { as 4455 /usr/bin/python3 "$work/until_full.py" "$1"; }
+  refused() { must_fail 1 as 4455 dd if=/dev/zero of="$1" bs=64k count=1; grep -q "Disk quota exceeded" "$work/err"; }
+  for n in flash:0-1 disk:2-3; do
+    lctl pool_new "$two_fsname.q${n%:*}" > /dev/null
+    lctl pool_add "$two_fsname.q${n%:*}" "OST[${n#*:}]" > /dev/null
+    mkdir -p "$dir/${n%:*}"
+    chmod 777 "$dir/${n%:*}"
+    "$LFS" setstripe -p "q${n%:*}" "$dir/${n%:*}"
+  done
+  must_fail 1 "$LFS" setquota -u 4455 --pool nosuch -B 8M "$two_a"
+  grep -q "no such pool" "$work/err"
+  must_fail 22 "$LFS" setquota -u 4455 --pool qflash -I 10 "$two_a"
+  must_fail 1 as 4455 "$LFS" setquota -u 4455 --pool qflash -B 8M "$two_a"
+  "$LFS" setquota -u 4455 --pool qflash -b 0 -B 8M "$two_a"
+  "$LFS" setquota -u 4455 -B 12M "$two_a"
+  "$LFS" quota -u 4455 --pool qflash "$two_a" > "$work/shown"
+  cat "$work/shown"
+  head -n 1 "$work/shown" | grep -qx "Disk quotas for usr 4455 (uid 4455):"
+  grep -qE " 0 +0 +8192 +- +0 +0 +0 +-$" "$work/shown"
+  # Two mounts at once are given no more than there is.
+  until_full "$two_b/pool_quotas/flash/b" > "$work/wrote.b" &
+  until_full "$dir/flash/a" > "$work/wrote.a"
+  wait $!
+  echo "two mounts wrote $(cat "$work/wrote.a") and $(cat "$work/wrote.b") bytes into the pool"
+  [ $(($(cat "$work/wrote.a") + $(cat "$work/wrote.b"))) = $((8 << 20)) ]
+  refused "$dir/flash/c"
+  # The other pool has room, as much as the limit of all leaves.
+  [ "$(until_full "$dir/disk/a")" = $((4 << 20)) ]
+  until_true 20 has "8192*" --pool qflash
+  has 4096 --pool qdisk
+  has "12288*"
+  [ "$(scan "$dir/flash") $(scan "$dir/disk")" = "8192 4096" ]
+  [ "$("$LFS" quota -q -v -u 4455 --pool qflash "$two_a" | grep -c _UUID)" = 2 ]
+  [ "$(as 4455 "$LFS" quota -u 4455 --pool "$two_a" | grep -c '^Quotas for pool: q')" = 2 ]
+  # All of it is so after a crash of the MDT.
+  kill_mds
+  start_mds
+  until_true 20 has "8192*" --pool qflash
+  "$LFS" setquota -u 4455 -B 0 "$two_a"
+  refused "$two_b/pool_quotas/flash/c"
+  as 4455 dd if=/dev/zero of="$dir/disk/b" bs=1M count=3 conv=fsync status=none
+  # An OST that leaves takes along what it has; what comes in counts.
+  sum=$("$LFS" quota -q -v -u 4455 --pool qflash "$two_a" | awk '/OST0001_UUID$/ { getline; print $1 }')
+  lctl pool_remove "$two_fsname.qflash" OST0001 > /dev/null
+  until_true 20 has $((8192 - sum)) --pool qflash
+  lctl pool_add "$two_fsname.qflash" OST0001 > /dev/null
+  until_true 20 has "8192*" --pool qflash
+  refused "$dir/flash/c"
+  rm "$dir/flash/a"
+  until_true 20 has $(($(cat "$work/wrote.b") >> 10)) --pool qflash
+  [ "$(until_full "$dir/flash/c")" = "$(cat "$work/wrote.a")" ]
+  # Limits of all, and times of grace.
+  "$LFS" setquota -U --pool qflash -B 1M "$two_a"
+  must_fail 1 as 4456 dd if=/dev/zero of="$dir/flash/other" bs=1M count=4 status=none
+  grep -q "Disk quota exceeded" "$work/err"
+  grep -qx "uid 4456 is using default block quota setting" <("$LFS" quota -u 4456 --pool qflash "$two_a")
+  "$LFS" setquota -t -u --pool qflash -b 2d "$two_a"
+  [ "$("$LFS" quota -t -u --pool qflash "$two_a")" = "Block grace time: 2d; Inode grace time: 1w" ]
+  [ "$("$LFS" quota -t -u "$two_a")" = "Block grace time: 1w; Inode grace time: 1w" ]
+  # A pool that is made again has no limits of before.
+  lctl pool_remove "$two_fsname.qflash" 0 1 > /dev/null
+  lctl pool_destroy "$two_fsname.qflash" > /dev/null
+  is_gone() { not "$LFS" quota -u 4455 --pool qflash "$two_a" > "$work/status" 2>&1; }
+  until_true 20 is_gone
+  "$LFS" setquota -u 4455 --pool qdisk -B 0 "$two_a"
+  lctl pool_new "$two_fsname.qflash" > /dev/null
+  lctl pool_add "$two_fsname.qflash" 0 1 > /dev/null
+  until_true 20 has 8192 --pool qflash
+  as 4455 dd if=/dev/zero of="$dir/flash/d" bs=1M count=3 conv=fsync status=none
+  rm -r "$dir"
+  for n in flash:0-1 disk:2-3; do
+    lctl pool_remove "$two_fsname.q${n%:*}" "OST[${n#*:}]" > /dev/null
+    lctl pool_destroy "$two_fsname.q${n%:*}" > /dev/null
+  done
+}
+
 # A directory is a project: its users share its limits, nothing of another project comes in, and df shows what is left.
 t_projects() {
   local dir=$two_a/projects n
@@ -1792,7 +1890,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

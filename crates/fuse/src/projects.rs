@@ -65,7 +65,7 @@ pub(crate) async fn space(client: &Client, fid: Fid, all: Space) -> Space {
     if project.id == 0 || !project.inherits {
         return all;
     }
-    let read = ReadQuota { kind: QUOTA_PROJECT, id: project.id };
+    let read = ReadQuota { kind: QUOTA_PROJECT, id: project.id, pool: String::new() };
     match client.admin().order(TargetId::mdt(0), read, READ_WAIT).await {
         Ok(state) => within(all, state.bytes.as_ref(), &state.inodes),
         Err(_) => all,

@@ -1,8 +1,8 @@
 //! Quotas as control attributes: users see their own and those of their groups and of projects; root, and whom the mount belongs to, see
 //! and set all.
 //!
-//! `weft.quota.u.1000` is what the user 1000 has and may have, a body of `docs/wire.md`; `g` is for groups, and `p` for projects. It is set to
-//! an [`Order`].
+//! `weft.quota.u.1000` is what the user 1000 has and may have, a body of `docs/wire.md`; `g` is for groups, and `p` for projects.
+//! `weft.quota.u.1000.flash` is that of the pool `flash`. It is set to an [`Order`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,12 +11,15 @@ use std::time::Duration;
 use client::posix::{Errno, Result};
 use client::{Caller, Client};
 use proto::TargetId;
+use proto::pool::is_pool_name;
 use proto::wire::Body;
-use proto::wire::messages::{QUOTA_DEFAULT_ID, QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, ReadQuota, SetQuota};
+use proto::wire::messages::{
+    QUOTA_DEFAULT_ID, QUOTA_GROUP, QUOTA_IN_POOL, QUOTA_PROJECT, QUOTA_USER, ReadQuota, SetQuota,
+};
 
 use crate::virtuals::{answer, may_administrate};
 
-/// What the names begin with; kind and number follow.
+/// What the names begin with; [`Asked`] follows.
 pub const QUOTA: &str = "weft.quota.";
 /// How long the MDT may take to answer, which asks the OSTs.
 const READ_WAIT: Duration = Duration::from_secs(5);
@@ -55,6 +58,49 @@ impl FromStr for Owner {
             _ => return Err(Errno::NO_ATTRIBUTE),
         };
         Ok(Owner { kind, id: id.parse().map_err(|_| Errno::NO_ATTRIBUTE)? })
+    }
+}
+
+/// Whose quota, and of what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Whose.
+    pub owner: Owner,
+    /// Of the OSTs of this pool; `None`: of everything.
+    pub pool: Option<String>,
+}
+
+impl Asked {
+    /// The kind and the pool as an MDT is told.
+    fn told(self) -> (u8, String) {
+        match self.pool {
+            None => (self.owner.kind, String::new()),
+            Some(pool) => (self.owner.kind | QUOTA_IN_POOL, pool),
+        }
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.pool {
+            None => self.owner.fmt(f),
+            Some(pool) => write!(f, "{}.{pool}", self.owner),
+        }
+    }
+}
+
+impl FromStr for Asked {
+    type Err = Errno;
+
+    fn from_str(text: &str) -> Result<Asked> {
+        let (owner, pool) = match text.match_indices('.').nth(1) {
+            None => (text, None),
+            Some((at, _)) => (&text[..at], Some(&text[at + 1..])),
+        };
+        if pool.is_some_and(|pool| !is_pool_name(pool)) {
+            return Err(Errno::NO_ATTRIBUTE);
+        }
+        Ok(Asked { owner: owner.parse()?, pool: pool.map(str::to_owned) })
     }
 }
 
@@ -141,9 +187,10 @@ fn may_see(caller: &Caller, owner: Owner) -> Result<()> {
 
 /// What the attribute whose name ends with `asked` says.
 pub(crate) async fn get(client: &Client, caller: &Caller, asked: &str) -> Result<Vec<u8>> {
-    let owner: Owner = asked.parse()?;
-    may_see(caller, owner)?;
-    let read = ReadQuota { kind: owner.kind, id: owner.id };
+    let asked: Asked = asked.parse()?;
+    may_see(caller, asked.owner)?;
+    let (id, (kind, pool)) = (asked.owner.id, asked.told());
+    let read = ReadQuota { kind, id, pool };
     let mut bytes = Vec::new();
     answer(client.admin().order(TargetId::mdt(0), read, READ_WAIT).await)?.put_fields(&mut bytes);
     Ok(bytes)
@@ -152,7 +199,8 @@ pub(crate) async fn get(client: &Client, caller: &Caller, asked: &str) -> Result
 /// Changes a quota as `text` says.
 pub(crate) async fn set(client: &Client, caller: &Caller, asked: &str, text: &str) -> Result<()> {
     may_administrate(caller)?;
-    let Owner { kind, id } = asked.parse()?;
+    let asked: Asked = asked.parse()?;
+    let (id, (kind, pool)) = (asked.owner.id, asked.told());
     let Order { inodes, bytes, forget } = text.parse()?;
     let set = SetQuota {
         kind,
@@ -164,6 +212,7 @@ pub(crate) async fn set(client: &Client, caller: &Caller, asked: &str, text: &st
         bytes_hard: bytes.hard,
         bytes_grace_s: bytes.grace_s,
         forget,
+        pool,
     };
     answer(client.admin().order(TargetId::mdt(0), set, SET_WAIT).await).map(drop)
 }
@@ -180,6 +229,15 @@ mod tests {
         }
         for text in ["", "u", "x.1", "u.-1", "u.bob"] {
             assert!(text.parse::<Owner>().is_err(), "{text}");
+        }
+        for (text, pool) in [("u.7", None), ("g.7.flash", Some("flash")), ("p.0.a-b_1", Some("a-b_1"))] {
+            let asked: Asked = text.parse().expect("an owner, and a pool");
+            assert_eq!((asked.pool.as_deref(), asked.to_string()), (pool, text.to_owned()));
+        }
+        let (kind, pool) = "g.7.flash".parse::<Asked>().expect("an owner, and a pool").told();
+        assert_eq!((kind, pool), (QUOTA_GROUP | QUOTA_IN_POOL, "flash".to_owned()));
+        for text in ["u.1.", "u.1.none", "u.1.a.b", "u..a", "u.1.an_overlong_name_"] {
+            assert!(text.parse::<Asked>().is_err(), "{text}");
         }
         for text in [
             "soft=1 hard=18446744073709551615",

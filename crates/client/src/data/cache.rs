@@ -181,13 +181,13 @@ impl Cache {
         self.chunks.values().map(bytes).sum()
     }
 
-    /// The space that targets need for what was not answered yet, in bytes, whatever they have there.
-    pub(crate) fn space(&self) -> u64 {
+    /// The space that those targets that are `meant` need for what was not answered yet, in bytes, whatever they have there.
+    pub(crate) fn space_on(&self, meant: impl Fn(DataTarget) -> bool) -> u64 {
         let sending = |of: &Sending| of.slices.iter().map(|(_, slice)| space_of(0, slice.len() as u64)).sum();
         let space = |chunk: &Chunk| {
             chunk.filling.as_ref().map_or(0, Version::space) + chunk.sending.as_ref().map_or(0, sending)
         };
-        self.chunks.values().map(space).sum()
+        self.chunks.values().filter(|chunk| meant(chunk.target)).map(space).sum()
     }
 
     /// File offset behind the last byte that was not answered yet; 0 for none. Data for objects that the file has no more does not

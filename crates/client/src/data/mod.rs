@@ -24,6 +24,7 @@ mod room;
 mod seek;
 mod send;
 mod sent;
+mod share;
 mod state;
 mod version;
 mod write;
@@ -51,8 +52,8 @@ pub(crate) use objects::{Objects, Sum, merge};
 pub use read::Pages;
 pub(crate) use readahead::{ReadAhead, Wanted};
 pub(crate) use room::{Rooms, Taken};
+pub(crate) use share::Span;
 pub(crate) use state::{FileState, Unsent};
-pub(crate) use version::space_of;
 
 /// An application's call that writes.
 #[derive(Debug, Clone, Copy)]
@@ -92,8 +93,9 @@ impl Data {
         back: Arc<WriteBack>,
     ) -> Data {
         let (rt, targets, files, clean) = back.parts();
-        let budgets = Arc::new(Budgets::new(rt.clone(), targets.clone(), back.clone()));
-        let objects = Objects::new(targets.clone(), clean.clone());
+        let objects = || Objects::new(targets.clone(), clean.clone());
+        let budgets = Arc::new(Budgets::new(rt.clone(), targets.clone(), back.clone(), objects()));
+        let objects = objects();
         let ahead = ReadAhead::new(back.rooms.kept().max, files.chunk_bytes, rt.wall());
         Data { rt, clock, lease, targets, locks, files, clean, objects, back, budgets, ahead }
     }

@@ -6,7 +6,7 @@ use proto::Code;
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::SetAttr;
 
-use crate::data::{FileRef, Resize, space_of};
+use crate::data::{FileRef, Resize, Span};
 use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
 use crate::{Allocation, Error, Handle, Result};
@@ -29,7 +29,7 @@ impl OpenFiles {
             Allocation::Zero { keep_size } => (true, keep_size),
         };
         let _taking = match open.is_limited() {
-            true => Some(self.names.data.budgets.take(file, space_of(offset, len)).await?),
+            true => Some(self.names.data.budgets.take(file, Span::new(offset, len)).await?),
             false => None,
         };
         if !keep_size {

@@ -3,7 +3,7 @@
 use proto::Code;
 use proto::limits::FILE_BYTES_MAX;
 
-use crate::data::{Call, Copied, FileRef, Side, space_of};
+use crate::data::{Call, Copied, FileRef, Side, Span};
 use crate::files::OpenFiles;
 use crate::names::Relaying;
 use crate::{Error, Handle, Result};
@@ -46,7 +46,7 @@ impl OpenFiles {
                 let layout = self.names.layouts.there(source).await?;
                 let size = self.names.data.objects.true_size(source, &layout).await?;
                 len = len.min(LIMITED_BYTES_MAX).min(size.saturating_sub(from_offset));
-                Some(self.names.data.budgets.take(target, space_of(to_offset, len)).await?)
+                Some(self.names.data.budgets.take(target, Span::new(to_offset, len)).await?)
             }
             false => None,
         };

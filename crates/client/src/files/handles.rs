@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proto::{Attr, Fid, JobId, Shards, Timestamp};
 
-use crate::data::{Call, FileRef, space_of};
+use crate::data::{Call, FileRef, Span};
 use crate::names::Through;
 use crate::order::{HANDLES, Mutex};
 use crate::{Caller, Error, Handle, OpenFlags, Result};
@@ -78,9 +78,9 @@ impl OpenFile {
         if self.flags.write { self.file() } else { Err(Error::BadHandle) }
     }
 
-    /// The space that a write takes at most, in bytes.
-    pub(crate) fn space_for(&self, offset: u64, len: usize) -> u64 {
-        space_of(if self.flags.append { 0 } else { offset }, len as u64)
+    /// Where a write through it goes.
+    pub(crate) fn span(&self, offset: u64, len: usize) -> Span {
+        Span { offset: (!self.flags.append).then_some(offset), len: len as u64 }
     }
 
     /// Whether quotas limit what is written: root has none.

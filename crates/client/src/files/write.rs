@@ -7,7 +7,7 @@ use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
 use proto::{Code, Layout, Timestamp};
 
-use crate::data::{Call, FileRef};
+use crate::data::{Call, FileRef, Span};
 use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
 use crate::{Caller, Error, Handle, Result};
@@ -37,7 +37,7 @@ impl OpenFiles {
             return Ok(None);
         }
         let budgets = &self.names.data.budgets;
-        let taking = open.is_limited().then(|| budgets.try_take(file, open.space_for(offset, data.len())));
+        let taking = open.is_limited().then(|| budgets.try_take(file, open.span(offset, data.len())));
         if matches!(taking, Some(None)) {
             return Ok(None);
         }
@@ -87,7 +87,12 @@ impl OpenFiles {
         }
         let _taking = match open.is_limited() {
             true => {
-                Some(Box::pin(self.names.data.budgets.take(file, open.space_for(offset, data.len()))).await?)
+                let span = Span { offset: (!appends).then_some(offset), len: data.len() as u64 };
+                if !appends {
+                    // Limits of pools depend on where it lies.
+                    self.names.layouts.placed(file, (offset, span.len)).await?;
+                }
+                Some(Box::pin(self.names.data.budgets.take(file, span)).await?)
             }
             false => None,
         };

@@ -332,7 +332,7 @@ fn common_requests() -> Vec<Request> {
         DrainClient { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
         OrderChangelog { order: CHANGELOG_CLEAR, user: 3, number: 0x7576 }.into(),
         ReadChangelog { behind: 0x7677, bytes_max: 1 << 16 }.into(),
-        ReadQuota { kind: QUOTA_GROUP, id: 0x7778 }.into(),
+        ReadQuota { kind: QUOTA_GROUP | QUOTA_IN_POOL, id: 0x7778, pool: "flash".into() }.into(),
         SetQuota {
             kind: QUOTA_USER,
             id: 0x7879,
@@ -343,6 +343,7 @@ fn common_requests() -> Vec<Request> {
             bytes_hard: None,
             bytes_grace_s: Some(0x8889),
             forget: true,
+            pool: "disk".into(),
         }
         .into(),
         Drain {}.into(),
@@ -628,8 +629,16 @@ fn lock_requests() -> Vec<Request> {
         Enqueue { object, write: true, start: 47_008, end: 94_016, restate: false }.into(),
         CancelRanges { ranges: vec![ObjectRange { object, start: 1, end: u64::MAX, number }] }.into(),
         CancelBits { locks: vec![BitLock { fid: fid(1), bits: LOCK_ALL, number }] }.into(),
-        HoldSpace { uid: 0x1112, gid: 0x1213, held: 0x1314, least: 0x1415, most: 0x1516, project: 0x1617 }
-            .into(),
+        HoldSpace {
+            uid: 0x1112,
+            gid: 0x1213,
+            held: 0x1314,
+            least: 0x1415,
+            most: 0x1516,
+            project: 0x1617,
+            pool: "flash".into(),
+        }
+        .into(),
         RevokeBits { fid: fid(1), bits: LOCK_UPDATE | LOCK_LAYOUT, number }.into(),
         RevokeRange { object, start: 1, end: 4097, number, keep_read: true, trim: false }.into(),
         Glimpse { object }.into(),
@@ -940,7 +949,16 @@ fn lock_replies() -> Vec<(&'static str, Reply)> {
         ("Enqueue", Reply::Enqueue(token)),
         ("CancelRanges", Reply::CancelRanges(Done {})),
         ("CancelBits", Reply::CancelBits(Done {})),
-        ("HoldSpace", Reply::HoldSpace(SpaceHeld { bytes: 0x1617, free_ms: 0x1718, is_changing: true })),
+        (
+            "HoldSpace",
+            Reply::HoldSpace(SpaceHeld {
+                bytes: 0x1617,
+                free_ms: 0x1718,
+                is_changing: true,
+                pools: vec!["flash".into(), "disk".into()],
+                pools_ms: 0x1819,
+            }),
+        ),
         ("RevokeBits", Reply::RevokeBits(Done {})),
         ("RevokeRange", Reply::RevokeRange(revoked)),
         ("Glimpse", Reply::Glimpse(Glimpsed { size: 4097, time: time_of(4) })),

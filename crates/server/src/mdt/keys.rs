@@ -42,6 +42,8 @@ pub const LOAD: u8 = MDT + 16;
 pub const OWNERS: u8 = MDT + 17;
 /// `[HSM_ACTION][cookie: 8]`: what a copytool is asked to do with a file, and has not done.
 pub const HSM_ACTION: u8 = MDT + 18;
+/// `[QUOTA_POOL][part: 1][kind: 1][id: 4][pool]`: what an owner may have of a pool, or all of a kind.
+pub const QUOTA_POOL: u8 = MDT + 19;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
@@ -69,6 +71,11 @@ pub fn quota(kind: u8, id: u32) -> Bytes {
 /// Key of what holds for all owners of a kind.
 pub fn quota_of_all(kind: u8) -> Bytes {
     Bytes::copy_from_slice(&[QUOTA, kind])
+}
+
+/// Key of a part of what an owner of a kind may have of a pool.
+pub fn quota_of_pool((part, kind): (u8, u8), id: u32, pool: &str) -> Bytes {
+    [&[QUOTA_POOL, part, kind][..], &id.to_be_bytes(), pool.as_bytes()].concat().into()
 }
 
 /// Key of an inode.

@@ -171,6 +171,7 @@ impl Handler for Mdt {
         self.rt.spawn(load::sample(self.load.clone()));
         self.rt.spawn(lfsck::run(self.clone()));
         self.rt.spawn(hsm::run(self.clone()));
+        self.rt.spawn(quota::forget_pools(self.clone()));
     }
 
     async fn handle(

@@ -107,12 +107,24 @@ pub struct Table {
     pools: Arc<Pools>,
     /// Pools of which the log says already that they cannot give what they are asked for.
     told: Mutex<BTreeSet<String>>,
+    /// The MGS has told it: before, nobody knows which OSTs and pools there are.
+    pub is_told: bool,
 }
 
 impl Table {
     /// Every OST.
     pub fn osts(&self) -> impl Iterator<Item = OstIndex> {
         self.nids.keys().copied()
+    }
+
+    /// The members of a pool; `None` if there is no such pool.
+    pub fn pool(&self, name: &str) -> Option<&BTreeSet<OstIndex>> {
+        self.pools.get(name)
+    }
+
+    /// Whether `other` has the same pools.
+    pub fn has_pools_of(&self, other: &Table) -> bool {
+        self.pools == other.pools
     }
 
     /// A layout with the name `id` after `hint`. A pool that has been destroyed is asked for by defaults of before.
@@ -244,6 +256,20 @@ impl Osts {
         self.stop.unless(any).await.ok_or(Code::TryAgain)
     }
 
+    /// Waits until the MGS has told what there is, if there is one.
+    /// [`Code::TryAgain`] if the target is being stopped.
+    pub async fn until_told(&self) -> Result<(), Code> {
+        let told = self.until(|| self.mgs.is_none() || self.table().is_told);
+        self.stop.unless(told).await.ok_or(Code::TryAgain)
+    }
+
+    /// Waits until `table` is not the state any more.
+    /// [`Code::TryAgain`] if the target is being stopped.
+    pub async fn until_not(&self, table: &Arc<Table>) -> Result<(), Code> {
+        let changed = self.until(|| !Arc::ptr_eq(&self.table.read(), table));
+        self.stop.unless(changed).await.ok_or(Code::TryAgain)
+    }
+
     /// Waits until every pool that `hint` asks for is there and has an OST, at most for `duration`.
     pub async fn wait_for_pools(&self, hint: &LayoutHint, duration: Duration) {
         let there = self.until(|| self.table().order.has_pools(hint));
@@ -272,7 +298,8 @@ impl Osts {
         let degraded = config.degraded().filter_map(TargetId::ost_index).collect();
         let pools = Arc::new(config.pools().clone());
         let removed = Arc::new(config.removed().filter_map(TargetId::ost_index).collect());
-        let table = Table { order, nids, removed, degraded, pools, told: Mutex::default() };
+        let told = Mutex::default();
+        let table = Table { order, nids, removed, degraded, pools, told, is_told: true };
         let before = self.put(table).await?;
         let table = self.table();
         self.bar_removed(&before, &table);
@@ -376,7 +403,8 @@ impl Osts {
         let (nids, removed) = (now.nids.clone(), now.removed.clone());
         let (degraded, pools) = (now.degraded.clone(), now.pools.clone());
         let order = Order::from_osts(now.order.osts().to_vec()).replacing(now.order.replaced().clone());
-        self.put(Table { order, nids, removed, degraded, pools, told: Mutex::default() }).await?;
+        let (told, is_told) = (Mutex::default(), now.is_told);
+        self.put(Table { order, nids, removed, degraded, pools, told, is_told }).await?;
         self.changed.notify_waiters();
         Ok(())
     }

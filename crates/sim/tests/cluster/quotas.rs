@@ -43,7 +43,7 @@ async fn create(client: &Client, uid: u32, name: &[u8]) -> (Fid, Handle) {
 /// Asks until all targets answer.
 async fn state(rt: &Rt, client: &Client, (kind, id): (u8, u32)) -> QuotaState {
     loop {
-        let read = ReadQuota { kind, id };
+        let read = ReadQuota { kind, id, pool: String::new() };
         // A server that is not there yet refuses the connection.
         if let Ok(state) = client.admin().order(TargetId::mdt(0), read, WAIT).await
             && state.targets.iter().all(|of| of.bytes.is_some())
@@ -84,6 +84,7 @@ async fn limit_of(client: &Client, (kind, id): (u8, u32), soft: u64, hard: u64, 
         bytes_hard: Some(hard),
         bytes_grace_s: grace_s,
         forget: false,
+        pool: String::new(),
     };
     client.admin().order(TargetId::mdt(0), set, WAIT).await.expect("it is kept");
 }

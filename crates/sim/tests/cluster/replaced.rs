@@ -112,7 +112,7 @@ async fn search(client: &Client) -> Vec<Vec<u8>> {
 
 /// What files of root occupy, in bytes.
 async fn space_of_root(client: &Client) -> u64 {
-    let read = ReadQuota { kind: QUOTA_USER, id: 0 };
+    let read = ReadQuota { kind: QUOTA_USER, id: 0, pool: String::new() };
     let state = client.admin().order(TargetId::mdt(0), read, Duration::from_secs(20)).await;
     state.expect("the MDT answers").bytes.expect("space is counted").used
 }

@@ -9,6 +9,8 @@ pub const QUOTA_USER: u8 = 0;
 pub const QUOTA_GROUP: u8 = 1;
 /// A kind of owners: projects. 0 is none.
 pub const QUOTA_PROJECT: u8 = 2;
+/// In a kind: what is asked or said is about the space of a pool's OSTs. An MDT that knows no limits of pools refuses the kind.
+pub const QUOTA_IN_POOL: u8 = 0x10;
 /// In place of an owner's number: limits that are said of it are those of every owner of the kind of whom nothing else was said, but for 0.
 /// Nobody has this number: chown(2) takes it for "as before".
 pub const QUOTA_DEFAULT_ID: u32 = u32::MAX;
@@ -18,17 +20,20 @@ pub const QUOTA_GRACE_MAX_S: u64 = 1 << 40;
 wire_struct! {
     /// Asks what an owner has, and may have.
     pub struct ReadQuota {
-        /// One of `QUOTA_*`.
+        /// One of `QUOTA_*`, with [`QUOTA_IN_POOL`] if a pool is meant.
         pub kind: u8,
         /// Number of the user, group or project, or [`QUOTA_DEFAULT_ID`].
         pub id: u32,
+        ;
+        /// The pool; empty if none is meant.
+        pub pool: String,
     }
 }
 
 wire_struct! {
     /// Changes what an owner may have; answered when it is durable. What is not said stays.
     pub struct SetQuota {
-        /// One of `QUOTA_*`.
+        /// One of `QUOTA_*`, with [`QUOTA_IN_POOL`] if a pool is meant.
         pub kind: u8,
         /// Number of the user, group or project.
         pub id: u32,
@@ -47,13 +52,15 @@ wire_struct! {
         pub bytes_grace_s: Option<u64>,
         /// The owner has no limits of its own any more: what is said here is not looked at, and those of [`QUOTA_DEFAULT_ID`] apply.
         pub forget: bool,
+        /// The pool; empty if none is meant. It has limits of space alone.
+        pub pool: String,
     }
 }
 
 wire_struct! {
     /// What an owner has, and may have.
     pub struct QuotaState {
-        /// Of inodes.
+        /// Of inodes: without limits if a pool is meant.
         pub inodes: QuotaUse,
         ;
         /// Of space, in bytes. Targets that do not answer are not in it, as far as nobody knows what they have.
@@ -89,6 +96,9 @@ wire_struct! {
         pub most: u64,
         /// The project; 0 for none.
         pub project: u32,
+        ;
+        /// What lies in this pool alone, or may; empty: all.
+        pub pool: String,
     }
 }
 
@@ -97,10 +107,15 @@ wire_struct! {
     pub struct SpaceHeld {
         /// So many bytes more; 0 if a limit is reached.
         pub bytes: u64,
-        /// Neither the user nor the group has a limit, for so many milliseconds from the question on.
+        /// None of user, group and project has a limit, for so many milliseconds from the question on.
         pub free_ms: u32,
         /// Others may give back what they were permitted, or space is being freed: to be asked again.
         pub is_changing: bool,
+        ;
+        /// The pools in which one of them has a limit: of what lies there, the client has to be permitted that too.
+        pub pools: Vec<String>,
+        /// There are no others for so many milliseconds from the question on; 0 from an MDT that knows no limits of pools.
+        pub pools_ms: u32,
     }
 }
 

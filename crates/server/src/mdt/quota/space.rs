@@ -3,20 +3,25 @@
 //! An owner has come to what the targets count, and what clients hold: bytes that they were permitted, or have written and not sent.
 //! What a client held and holds no more lies on a target, so it counts as spent until the targets are asked again. No sum is too small
 //! that way, whatever is answered when; and nobody is refused before the targets were asked.
+//!
+//! What a client holds of a pool it tells apart, if the owner has a limit there: its OSTs' sums and that are what the owner has come to in the
+//! pool. Which OSTs these are is looked up when the sum is made, so a pool that changes has another sum at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::wire::messages::{HoldSpace, SpaceHeld, TargetUsage};
-use proto::{Code, DataTarget, FileOwner};
+use proto::{Code, DataTarget, FileOwner, OstIndex};
 use rt::Time;
 use rt::sync::Semaphore;
 use service::code_of;
 use store::sums::{OwnerList, owners};
 use store::{Batch, Change};
 
-use super::{Most, Quotas, SPACE, deadline_change};
+use super::table::{Pool, Slot, Table};
+use super::{Most, Quotas, deadline_change};
 
 /// For how long a client may take an owner for one without limits.
 pub const FREE_TIME: Duration = Duration::from_secs(3);
@@ -31,7 +36,7 @@ const ASKING_MAX: usize = 16;
 /// Most clients and owners of which it is known what they hold.
 const PARTS_MAX: usize = 1 << 20;
 
-/// A kind, without [`SPACE`], and a number.
+/// One of `QUOTA_*`, and a number.
 type Owner = (u8, u32);
 
 /// What clients hold, and where owners are with that.
@@ -52,35 +57,56 @@ impl Default for Asking {
 
 #[derive(Default)]
 struct State {
-    /// By session, and then user, group and project.
-    parts: BTreeMap<(u64, [u32; 3]), u64>,
+    /// By session, then user, group and project, and then pool.
+    parts: BTreeMap<(u64, [u32; 3], Pool), u64>,
     owners: BTreeMap<Owner, Known>,
 }
 
 /// What is known of one owner, in bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
-    /// What clients hold.
-    held: u64,
-    /// What they held, and what is not in `used` yet, as far as anybody knows.
-    spent: u64,
+    /// What clients have of it, on all targets and in pools.
+    flows: BTreeMap<Pool, Flow>,
     /// What each target has said last.
     used: BTreeMap<DataTarget, u64>,
     /// When they were asked.
     asked_at: Option<Time>,
 }
 
+/// What is on its way to targets, in bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Flow {
+    /// What clients hold.
+    held: u64,
+    /// What they held, and what is not in what the targets said, as far as anybody knows.
+    spent: u64,
+}
+
 impl Known {
-    /// What the owner may have come to, at most.
-    fn sum(&self) -> u64 {
-        self.used.values().fold(self.held.saturating_add(self.spent), |sum, used| sum.saturating_add(*used))
+    /// What the owner may have come to, at most: on all targets, or in a pool on its `members`.
+    fn sum(&self, pool: &Pool, members: Option<&BTreeSet<OstIndex>>) -> u64 {
+        let flow = self.flows.get(pool).map_or(0, |flow| flow.held.saturating_add(flow.spent));
+        let is_meant = |target: DataTarget| match members {
+            None => true,
+            Some(members) => target.ost().is_some_and(|ost| members.contains(&ost)),
+        };
+        let used = self.used.iter().filter(|(target, _)| is_meant(**target));
+        used.fold(flow, |sum, (_, used)| sum.saturating_add(*used))
+    }
+
+    /// What is spent, of everything that is limited.
+    fn spent(&self) -> Spent {
+        self.flows.iter().map(|(pool, flow)| (pool.clone(), flow.spent)).collect()
     }
 }
 
+/// By pool, in bytes.
+type Spent = Vec<(Pool, u64)>;
+
 impl State {
     /// A session says what it holds.
-    fn tell(&mut self, session: u64, of: [u32; 3], held: u64) {
-        let key = (session, of);
+    fn tell(&mut self, session: u64, of: [u32; 3], pool: &Pool, held: u64) {
+        let key = (session, of, pool.clone());
         let before = self.parts.get(&key).copied().unwrap_or(0);
         match held {
             0 => drop(self.parts.remove(&key)),
@@ -88,23 +114,37 @@ impl State {
             _ => drop(self.parts.insert(key, held)),
         }
         for owner in owners_of(of) {
-            let known = self.owners.entry(owner).or_default();
-            known.held = known.held.saturating_sub(before).saturating_add(held);
-            known.spent = known.spent.saturating_add(before.saturating_sub(held));
+            let flow = self.owners.entry(owner).or_default().flows.entry(pool.clone()).or_default();
+            flow.held = flow.held.saturating_sub(before).saturating_add(held);
+            flow.spent = flow.spent.saturating_add(before.saturating_sub(held));
+        }
+    }
+
+    /// Nothing of an owner is limited in `pool`, or at all.
+    fn forget(&mut self, owner: Owner, pool: &Pool) {
+        if let Some(known) = self.owners.get_mut(&owner) {
+            known.flows.remove(pool);
+            if known.flows.is_empty() {
+                self.owners.remove(&owner);
+            }
         }
     }
 
     /// The session is over.
     fn end(&mut self, session: u64) {
-        let of_session = self.parts.range((session, [0; 3])..=(session, [u32::MAX; 3]));
-        let all: Vec<[u32; 3]> = of_session.map(|((_, of), _)| *of).collect();
-        all.into_iter().for_each(|of| self.tell(session, of, 0));
+        let of_session = self.parts.range((session, [0; 3], None)..(session.saturating_add(1), [0; 3], None));
+        let all: Vec<([u32; 3], Pool)> = of_session.map(|((_, of, pool), _)| (*of, pool.clone())).collect();
+        all.into_iter().for_each(|(of, pool)| self.tell(session, of, &pool, 0));
     }
 
     /// The targets were asked at `at`, when the owner had `spent`. Who does not answer has what it had.
-    fn learn(&mut self, owner: Owner, targets: &[TargetUsage], (at, spent): (Time, u64)) {
+    fn learn(&mut self, owner: Owner, targets: &[TargetUsage], (at, spent): (Time, Spent)) {
         let known = self.owners.entry(owner).or_default();
-        known.spent = known.spent.saturating_sub(spent);
+        for (pool, spent) in spent {
+            if let Some(flow) = known.flows.get_mut(&pool) {
+                flow.spent = flow.spent.saturating_sub(spent);
+            }
+        }
         known.asked_at = Some(at);
         // A target that is not asked any more is none of the file system's.
         let before = std::mem::take(&mut known.used);
@@ -119,13 +159,14 @@ impl State {
         self.owners.get(&owner).and_then(|known| known.asked_at).is_some_and(|at| at >= since)
     }
 
-    fn spent(&self, owner: Owner) -> u64 {
-        self.owners.get(&owner).map_or(0, |known| known.spent)
+    fn spent(&self, owner: Owner) -> Spent {
+        self.owners.get(&owner).map(Known::spent).unwrap_or_default()
     }
 
     /// Whether anybody else holds something of the owner.
-    fn is_held_by_others(&self, owner: Owner, own: u64) -> bool {
-        self.owners.get(&owner).is_some_and(|known| known.held > own)
+    fn is_held_by_others(&self, owner: Owner, pool: &Pool, own: u64) -> bool {
+        let flow = self.owners.get(&owner).and_then(|known| known.flows.get(pool));
+        flow.is_some_and(|flow| flow.held > own)
     }
 }
 
@@ -143,66 +184,90 @@ enum Answer {
     Full(Vec<Owner>),
 }
 
-const NOTHING: SpaceHeld = SpaceHeld { bytes: 0, free_ms: 0, is_changing: false };
+const NOTHING: SpaceHeld =
+    SpaceHeld { bytes: 0, free_ms: 0, is_changing: false, pools: Vec::new(), pools_ms: 0 };
+/// [`FREE_TIME`] as it is told.
+const FREE_MS: u32 = FREE_TIME.as_millis() as u32;
 
 impl Quotas {
     /// A client says what it holds of an owner's, and asks for more.
     ///
     /// # Errors
-    /// The store does not take the end of a time of grace.
+    /// The store does not take the end of a time of grace, or the target is being stopped.
     pub async fn hold(&self, session: u64, asked: &HoldSpace) -> Result<SpaceHeld, Code> {
         let began = self.rt.now();
         let recent = Time(began.0.saturating_sub(AGE_MAX.as_nanos() as u64));
-        let owners = match self.answer(session, asked, recent)? {
-            Answer::Told(told) => return Ok(told),
-            Answer::Ask(owners) | Answer::Full(owners) => owners,
-        };
-        self.ask(&owners, began).await;
-        Ok(match self.answer(session, asked, began)? {
+        let pool: Pool = Some(asked.pool.as_str()).filter(|pool| !pool.is_empty()).map(Arc::from);
+        if pool.is_some() {
+            self.usage.until_told().await?;
+        }
+        let told = match self.answer(session, (asked, &pool), recent)? {
             Answer::Told(told) => told,
             Answer::Ask(owners) | Answer::Full(owners) => {
-                let state = self.space.state.lock();
-                let others = owners.iter().any(|owner| state.is_held_by_others(*owner, asked.held));
-                SpaceHeld { is_changing: others || self.usage.is_being_freed(), ..NOTHING }
+                self.ask(&owners, began).await?;
+                match self.answer(session, (asked, &pool), began)? {
+                    Answer::Told(told) => told,
+                    Answer::Ask(owners) | Answer::Full(owners) => {
+                        let state = self.space.state.lock();
+                        let is_held = |owner: &Owner| state.is_held_by_others(*owner, &pool, asked.held);
+                        let is_changing = owners.iter().any(is_held) || self.usage.is_being_freed();
+                        SpaceHeld { is_changing, ..NOTHING }
+                    }
+                }
             }
+        };
+        Ok(match pool {
+            None => self.with_pools(asked, told),
+            Some(_) => told,
         })
     }
 
+    /// Names the pools of which the client has to ask too.
+    fn with_pools(&self, asked: &HoldSpace, told: SpaceHeld) -> SpaceHeld {
+        let mut table = self.table.lock();
+        let pools = table.pools_of(&owners_of([asked.uid, asked.gid, asked.project]));
+        table.free_until = table.free_until.max(self.rt.now() + FREE_TIME);
+        SpaceHeld { pools: pools.iter().map(|pool| pool.to_string()).collect(), pools_ms: FREE_MS, ..told }
+    }
+
     /// Asks the targets what the owners have, unless somebody has asked since `since`.
-    async fn ask(&self, owners: &[Owner], since: Time) {
-        let Ok(_turn) = self.space.asking.0.acquire().await else { return };
-        for (kind, id) in owners {
-            let owner = (*kind, *id);
+    async fn ask(&self, owners: &[Owner], since: Time) -> Result<(), Code> {
+        let Ok(_turn) = self.space.asking.0.acquire().await else { return Ok(()) };
+        for owner in owners {
             let (at, spent) = {
                 let state = self.space.state.lock();
-                if state.is_known_since(owner, since) {
+                if state.is_known_since(*owner, since) {
                     continue;
                 }
-                (self.rt.now(), state.spent(owner))
+                (self.rt.now(), state.spent(*owner))
             };
-            let targets = self.usage.of(*kind, *id).await;
-            self.space.state.lock().learn(owner, &targets, (at, spent));
+            let targets = self.usage.of(*owner).await?;
+            self.space.state.lock().learn(*owner, &targets, (at, spent));
         }
+        Ok(())
     }
 
     /// The answer, if what the targets said at `since` or later permits it.
-    fn answer(&self, session: u64, asked: &HoldSpace, since: Time) -> Result<Answer, Code> {
-        let HoldSpace { uid, gid, held, least, most, project } = *asked;
+    fn answer(&self, session: u64, (asked, pool): (&HoldSpace, &Pool), since: Time) -> Result<Answer, Code> {
+        let HoldSpace { uid, gid, held, least, most, project, .. } = *asked;
         let held = held.min(HELD_MAX);
         let of = [uid, gid, project];
+        let osts = self.usage.table();
+        let members = pool.as_ref().map(|pool| osts.pool(pool));
         let mut table = self.table.lock();
         let mut state = self.space.state.lock();
         let owners = owners_of(of);
-        let is_limited = |owner: &Owner| table.limit((owner.0 | SPACE, owner.1)).is_some();
-        let limited: Vec<Owner> = owners.iter().copied().filter(is_limited).collect();
+        let is_limited = |owner: &Owner| table.limit(&Slot::space(*owner, pool)).is_some();
+        let is_there = members != Some(None);
+        let limited: Vec<Owner> =
+            owners.iter().copied().filter(|owner| is_there && is_limited(owner)).collect();
         if limited.is_empty() {
-            state.tell(session, of, 0);
-            owners.iter().for_each(|owner| drop(state.owners.remove(owner)));
+            state.tell(session, of, pool, 0);
+            owners.iter().for_each(|owner| state.forget(*owner, pool));
             table.free_until = table.free_until.max(self.rt.now() + FREE_TIME);
-            let free_ms = FREE_TIME.as_millis() as u32;
-            return Ok(Answer::Told(SpaceHeld { free_ms, ..NOTHING }));
+            return Ok(Answer::Told(SpaceHeld { free_ms: FREE_MS, ..NOTHING }));
         }
-        state.tell(session, of, held);
+        state.tell(session, of, pool, held);
         if least == 0 {
             return Ok(Answer::Told(NOTHING));
         }
@@ -214,42 +279,75 @@ impl Quotas {
         if !unknown.is_empty() {
             return Ok(Answer::Ask(unknown));
         }
+        let sums = limited.into_iter().map(|owner| {
+            let sum = state.owners.get(&owner).map_or(0, |known| known.sum(pool, members.flatten()));
+            (owner, sum)
+        });
+        let left = match self.left(&mut table, (pool, sums.collect()), least)? {
+            Left::Bytes(left) => left,
+            Left::Full(full) => return Ok(Answer::Full(full)),
+        };
+        let bytes = most.min(left / PART).max(least);
+        state.tell(session, of, pool, held.saturating_add(bytes));
+        Ok(Answer::Told(SpaceHeld { bytes, ..NOTHING }))
+    }
+
+    /// What is left for owners that have come to so much, of which one needs `least`. Who comes above a soft limit with that has time from
+    /// now on.
+    fn left(
+        &self,
+        table: &mut Table,
+        (pool, sums): (&Pool, Vec<(Owner, u64)>),
+        least: u64,
+    ) -> Result<Left, Code> {
         let (mut left, mut full, mut changes) = (u64::MAX, Vec::new(), Vec::<Change>::new());
-        for (kind, id) in limited {
-            let sum = state.owners.get(&(kind, id)).map_or(0, Known::sum);
-            let slot = (kind | SPACE, id);
-            let grace_s = table.grace_s(slot.0);
-            let Some(limit) = table.limit(slot) else { continue };
+        for (owner, sum) in sums {
+            let slot = Slot::space(owner, pool);
+            let grace_s = table.grace_s(slot.kind, pool);
+            let Some(limit) = table.limit(&slot) else { continue };
             // Who passes the soft limit with this is looked at as one who has reached it; who does not may come to it and no further.
             let passes = limit.soft != 0 && sum.saturating_add(least) > limit.soft;
             let at = if passes { sum.max(limit.soft) } else { sum };
             let Most { most, deadline_s } = limit.most(at, self.now_s(), grace_s);
             let most = if limit.soft != 0 && !passes { most.min(limit.soft) } else { most };
             match most.saturating_sub(sum) {
-                of_it if of_it < least => full.push((kind, id)),
+                of_it if of_it < least => full.push(owner),
                 of_it => left = left.min(of_it),
             }
             if let Some(deadline_s) = deadline_s.filter(|_| full.is_empty()) {
+                changes.push(deadline_change(&slot, deadline_s));
                 table.set_deadline(slot, deadline_s);
-                changes.push(deadline_change(slot.0, id, deadline_s));
             }
         }
         if !full.is_empty() {
-            return Ok(Answer::Full(full));
+            return Ok(Left::Full(full));
         }
         if !changes.is_empty() {
             self.store.commit(Batch { changes, ..Batch::default() }).map_err(|error| code_of(&error))?;
         }
-        let bytes = most.min(left / PART).max(least);
-        state.tell(session, of, held.saturating_add(bytes));
-        Ok(Answer::Told(SpaceHeld { bytes, ..NOTHING }))
+        Ok(Left::Bytes(left))
     }
+}
+
+/// What may still be permitted.
+enum Left {
+    /// So much.
+    Bytes(u64),
+    /// Not as much as is needed, because of these.
+    Full(Vec<Owner>),
 }
 
 impl Space {
     /// The session is over: what it held is written, or never will be.
     pub fn ended(&self, session: u64) {
         self.state.lock().end(session);
+    }
+
+    /// What the targets said of those that are `meant` is not used any more.
+    pub fn ask_again(&self, meant: impl Fn(Owner) -> bool) {
+        let mut state = self.state.lock();
+        let meant = state.owners.iter_mut().filter(|(owner, _)| meant(**owner));
+        meant.for_each(|(_, known)| known.asked_at = None);
     }
 }
 
@@ -264,21 +362,21 @@ mod tests {
     }
 
     fn sum(state: &State, owner: Owner) -> u64 {
-        state.owners.get(&owner).map_or(0, Known::sum)
+        state.owners.get(&owner).map_or(0, |known| known.sum(&None, None))
     }
 
     #[test]
     fn what_is_held_no_more_is_spent_until_the_targets_are_asked() {
         let mut state = State::default();
-        state.tell(1, [7, 8, 0], 100);
-        state.tell(2, [7, 9, 0], 50);
+        state.tell(1, [7, 8, 0], &None, 100);
+        state.tell(2, [7, 9, 0], &None, 50);
         assert_eq!((sum(&state, (USER, 7)), sum(&state, (GROUP, 8))), (150, 100));
-        state.tell(1, [7, 8, 0], 30);
+        state.tell(1, [7, 8, 0], &None, 30);
         assert_eq!(sum(&state, (USER, 7)), 150, "70 are on a target, or on the way");
         let spent = state.spent((USER, 7));
-        assert_eq!(spent, 70);
+        assert_eq!(spent, [(None, 70)]);
         // Meanwhile 20 more arrive; the answer may have them or not.
-        state.tell(1, [7, 8, 0], 10);
+        state.tell(1, [7, 8, 0], &None, 10);
         state.learn((USER, 7), &said(Some(90)), (Time(5), spent));
         assert_eq!(sum(&state, (USER, 7)), 90 + 60 + 20);
         assert!(state.is_known_since((USER, 7), Time(5)) && !state.is_known_since((USER, 7), Time(6)));
@@ -288,15 +386,44 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_has_what_lies_there_and_what_is_on_the_way_there() {
+        let mut state = State::default();
+        let (flash, disk): (Pool, Pool) = (Some("flash".into()), Some("disk".into()));
+        let (zero, both) = (BTreeSet::from([OstIndex(0)]), BTreeSet::from([OstIndex(0), OstIndex(1)]));
+        state.tell(1, [7, 8, 0], &None, 100);
+        state.tell(1, [7, 8, 0], &flash, 60);
+        state.tell(1, [7, 8, 0], &disk, 40);
+        let of = |state: &State, pool: &Pool, members: Option<&BTreeSet<OstIndex>>| {
+            state.owners.get(&(USER, 7)).map_or(0, |known| known.sum(pool, members))
+        };
+        assert_eq!((of(&state, &None, None), of(&state, &flash, Some(&zero))), (100, 60));
+        state.tell(1, [7, 8, 0], &flash, 10);
+        let spent = state.spent((USER, 7));
+        state.tell(1, [7, 8, 0], &disk, 0);
+        let told = |ost, bytes| TargetUsage { target: OstIndex(ost).into(), bytes: Some(bytes) };
+        state.learn((USER, 7), &[told(0, 50), told(1, 7), told(2, 1)], (Time(1), spent));
+        assert_eq!(of(&state, &flash, Some(&zero)), 50 + 10);
+        assert_eq!(of(&state, &flash, Some(&both)), 57 + 10, "another one is a member now");
+        assert_eq!(of(&state, &disk, Some(&BTreeSet::from([OstIndex(2)]))), 1 + 40, "spent since");
+        assert_eq!(of(&state, &None, None), 58 + 100);
+        state.forget((USER, 7), &flash);
+        assert_eq!(of(&state, &None, None), 58 + 100);
+        state.end(1);
+        assert!(state.parts.is_empty());
+    }
+
+    #[test]
     fn a_session_that_ends_holds_nothing() {
         let mut state = State::default();
-        state.tell(1, [7, 8, 0], 100);
-        state.tell(1, [9, 8, 0], 10);
-        state.tell(2, [7, 8, 0], 1);
-        assert!(state.is_held_by_others((USER, 7), 1) && !state.is_held_by_others((USER, 9), 10));
+        state.tell(1, [7, 8, 0], &None, 100);
+        state.tell(1, [9, 8, 0], &None, 10);
+        state.tell(2, [7, 8, 0], &None, 1);
+        assert!(
+            state.is_held_by_others((USER, 7), &None, 1) && !state.is_held_by_others((USER, 9), &None, 10)
+        );
         state.end(1);
         assert_eq!(state.parts.len(), 1);
-        assert!(!state.is_held_by_others((USER, 7), 1));
+        assert!(!state.is_held_by_others((USER, 7), &None, 1));
         assert_eq!((sum(&state, (USER, 7)), sum(&state, (GROUP, 8))), (101, 111), "it may have been written");
     }
 }

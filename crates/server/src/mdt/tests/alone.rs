@@ -146,6 +146,7 @@ fn limits_of_inodes_end_it() {
         bytes_hard: None,
         bytes_grace_s: None,
         forget: false,
+        pool: String::new(),
     };
     ask(&world, Role::Server, set).expect("servers may");
     assert!(world.called.take().iter().any(|(_, asked)| (asked.fid, asked.bits) == (dir, LOCK_ALONE)));

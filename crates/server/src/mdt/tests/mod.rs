@@ -15,6 +15,7 @@ mod numbers;
 mod on_mdt;
 mod planning;
 mod promises;
+mod quota_pools;
 mod quotas;
 mod reclaiming;
 mod revoking;

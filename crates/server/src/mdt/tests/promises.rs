@@ -206,6 +206,7 @@ fn who_is_alone_is_not_limited() {
         bytes_hard: None,
         bytes_grace_s: None,
         forget: false,
+        pool: String::new(),
     };
     // It is called back, and has not answered yet.
     let setting = world.target.clone().call(outside(Role::Server, limit.into()));

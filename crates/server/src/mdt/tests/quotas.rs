@@ -14,7 +14,7 @@ use crate::mdt::testing::{Client, World, ask, name, user};
 const BOB: u32 = 1000;
 
 fn read(world: &World, kind: u8, id: u32) -> QuotaUse {
-    match ask(world, Role::Client, msg::ReadQuota { kind, id }) {
+    match ask(world, Role::Client, msg::ReadQuota { kind, id, pool: String::new() }) {
         Ok(Reply::ReadQuota(state)) => state.inodes,
         other => panic!("another answer: {other:?}"),
     }
@@ -35,6 +35,7 @@ fn nothing() -> SetQuota {
         bytes_hard: None,
         bytes_grace_s: None,
         forget: false,
+        pool: String::new(),
     }
 }
 

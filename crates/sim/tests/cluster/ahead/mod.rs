@@ -650,6 +650,7 @@ fn where_there_are_limits_the_mdt_is_asked() {
             bytes_hard: None,
             bytes_grace_s: None,
             forget: false,
+            pool: String::new(),
         };
         let asked = a.admin().order(TargetId::mdt(0), set, Duration::from_secs(10)).await;
         asked.expect("the MDT takes limits");

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use fuse::quotas::{Owner, QUOTA};
+use fuse::quotas::{Asked, Owner, QUOTA};
 use fuse::session::MountEntry;
 use proto::wire::messages::{
     QUOTA_DEFAULT_ID, QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, QuotaState, QuotaUse, TargetUsage,
@@ -57,6 +57,9 @@ pub struct Arguments {
     /// What of it lies on which target, too
     #[arg(short = 'v', long)]
     verbose: bool,
+    /// What lies on the OSTs of a pool; without a name that of each pool
+    #[arg(long, value_name = "POOL", num_args = 0..=1, default_missing_value = "")]
+    pool: Option<String>,
     /// Print help
     #[arg(long, action = clap::ArgAction::HelpShort)]
     help: Option<bool>,
@@ -101,17 +104,44 @@ fn no_path() -> Failure {
     Failure::usage("error: quota: name a path in the file system: lfs quota [-q] [-u USER] PATH")
 }
 
+/// The pool that is named, if any is, and the path: a pool's name has no slash, so what has one is the path.
+fn pool_and_path(arguments: &Arguments) -> (Option<&str>, Option<PathBuf>) {
+    let pool = arguments.pool.as_deref();
+    match pool.filter(|pool| arguments.path.is_none() && (pool.contains('/') || pool.starts_with('.'))) {
+        Some(path) => (Some(""), Some(path.into())),
+        None => (pool, arguments.path.clone()),
+    }
+}
+
+/// Of which pools is asked: `None` is all that there is.
+fn pools_of(mount: &MountEntry, pool: Option<&str>) -> Result<Vec<Option<String>>, Failure> {
+    match pool {
+        None => Ok(vec![None]),
+        Some("") => {
+            let told = crate::pools::names(mount).map_err(|error| refused("quota", mount, &error))?;
+            Ok(told.names.into_iter().map(Some).collect())
+        }
+        Some(pool) => named_pool("quota", pool).map(|pool| vec![Some(pool)]),
+    }
+}
+
+/// A pool that one can ask for.
+fn named_pool(command: &str, pool: &str) -> Result<String, Failure> {
+    crate::pools::check_name(command, pool).map(|()| pool.to_owned())
+}
+
 /// Runs `lfs quota`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let Arguments { user, group, projid, path, .. } = arguments;
+    let Arguments { user, group, projid, .. } = arguments;
+    let (pool, path) = pool_and_path(arguments);
     let kinds = [arguments.default_usr, arguments.default_grp, arguments.default_prj];
     if let Some(kind) = default_kind(kinds) {
-        return of_all(arguments, &Named::default_of(kind, path.as_ref())?, kind);
+        return of_all(arguments, (&Named::default_of(kind, path.as_ref())?, pool), kind);
     }
     let said = [user, group, projid].map(Option::as_ref);
     let Named { kind, name, path } = Named::of(said, path.as_ref())?;
     if arguments.times {
-        return times(&path, kind.unwrap_or(QUOTA_USER));
+        return times(&path, kind.unwrap_or(QUOTA_USER), pool);
     }
     let owners = match (kind, name.as_str()) {
         (Some(QUOTA_PROJECT), "") => return Err(Failure::usage("-p takes the number of a project")),
@@ -120,13 +150,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
         (None, _) => own_owners(),
     };
     let mount = mount_of("quota", &path)?;
+    let pools = pools_of(&mount, pool)?;
     for owner in owners {
-        let state = read(&mount, owner).map_err(|error| refused("quota", &mount, &error))?;
         if !arguments.quiet {
             crate::out::print(titles(owner));
         }
-        let rows = Rows { human: arguments.human_readable, verbose: arguments.verbose };
-        crate::out::print(rows.of(&mount, &state) + &of_whom(owner, &state));
+        for pool in &pools {
+            let state = read(&mount, owner, pool).map_err(|error| refused("quota", &mount, &error))?;
+            crate::out::print(title_of(arguments, pool));
+            let rows = Rows { human: arguments.human_readable, verbose: arguments.verbose };
+            crate::out::print(rows.of(&mount, &state) + &of_whom(owner, &state));
+        }
     }
     Ok(0)
 }
@@ -137,15 +171,27 @@ fn default_kind([user, group, project]: [bool; 3]) -> Option<u8> {
     kinds.into_iter().find_map(|(kind, is_meant)| is_meant.then_some(kind))
 }
 
+/// The line above that of a pool, if all are listed.
+fn title_of(arguments: &Arguments, pool: &Option<String>) -> String {
+    let is_one = arguments.pool.as_ref() == pool.as_ref();
+    pool.as_ref().filter(|_| !is_one).map_or(String::new(), |pool| format!("Quotas for pool: {pool}\n"))
+}
+
 /// What all owners of a kind may have.
-fn of_all(arguments: &Arguments, named: &Named, kind: u8) -> Outcome {
+fn of_all(arguments: &Arguments, (named, pool): (&Named, Option<&str>), kind: u8) -> Outcome {
     let mount = mount_of("quota", &named.path)?;
-    let state = read(&mount, Owner { kind, id: QUOTA_DEFAULT_ID });
-    let state = state.map_err(|error| refused("quota", &mount, &error))?;
+    let pools = pools_of(&mount, pool)?;
     if !arguments.quiet {
         crate::out::print(default_titles(kind));
     }
-    crate::out::print(Rows { human: arguments.human_readable, verbose: false }.of_all(&mount.path, &state));
+    for pool in &pools {
+        let state = read(&mount, Owner { kind, id: QUOTA_DEFAULT_ID }, pool);
+        let state = state.map_err(|error| refused("quota", &mount, &error))?;
+        crate::out::print(title_of(arguments, pool));
+        crate::out::print(
+            Rows { human: arguments.human_readable, verbose: false }.of_all(&mount.path, &state),
+        );
+    }
     Ok(0)
 }
 
@@ -197,8 +243,9 @@ fn mount_of(command: &str, path: &Path) -> Result<MountEntry, Failure> {
     mounts.into_iter().next().ok_or_else(nowhere)
 }
 
-fn read(mount: &MountEntry, owner: Owner) -> io::Result<QuotaState> {
-    let bytes = ask::bytes(mount, &format!("{QUOTA}{owner}"))?;
+fn read(mount: &MountEntry, owner: Owner, pool: &Option<String>) -> io::Result<QuotaState> {
+    let asked = Asked { owner, pool: pool.clone() };
+    let bytes = ask::bytes(mount, &format!("{QUOTA}{asked}"))?;
     QuotaState::take_fields(&mut Reader::new(Bytes::from(bytes)))
         .map_err(|_| io::Error::other("its answer is not understood; it may run another version"))
 }
@@ -211,8 +258,10 @@ fn refused(command: &str, mount: &MountEntry, error: &io::Error) -> Failure {
         }
         Some(libc::EPERM) => "only root sets quotas".to_owned(),
         Some(libc::EOPNOTSUPP | libc::ENODATA | libc::ENOTTY) => {
-            "its MDT, or the mount, runs an older version without quotas".to_owned()
+            "its MDT, or the mount, runs an older version without quotas, or without those of pools"
+                .to_owned()
         }
+        Some(libc::ENOENT) => "there is no such pool; lfs pool_list shows those that there are".to_owned(),
         Some(libc::EHOSTUNREACH) => "its MDT does not answer".to_owned(),
         Some(libc::EINVAL) => "the soft limit is above the hard one".to_owned(),
         Some(libc::ERANGE) => "the time is too long".to_owned(),
@@ -222,11 +271,13 @@ fn refused(command: &str, mount: &MountEntry, error: &io::Error) -> Failure {
     Failure::new(format!("{command}: {}: {why}", mount.path.display()))
 }
 
-fn times(path: &Path, kind: u8) -> Outcome {
+fn times(path: &Path, kind: u8, pool: Option<&str>) -> Outcome {
     let mount = mount_of("quota", path)?;
-    let state = read(&mount, own(kind)).map_err(|error| refused("quota", &mount, &error))?;
-    let blocks = state.bytes.map_or("none".to_owned(), |bytes| grace::text(bytes.grace_s));
-    out!("Block grace time: {blocks}; Inode grace time: {}", grace::text(state.inodes.grace_s));
+    for pool in pools_of(&mount, pool)? {
+        let state = read(&mount, own(kind), &pool).map_err(|error| refused("quota", &mount, &error))?;
+        let blocks = state.bytes.map_or("none".to_owned(), |bytes| grace::text(bytes.grace_s));
+        out!("Block grace time: {blocks}; Inode grace time: {}", grace::text(state.inodes.grace_s));
+    }
     Ok(0)
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use fuse::quotas::{Limits, Order, Owner, QUOTA};
+use fuse::quotas::{Asked, Limits, Order, Owner, QUOTA};
 use proto::wire::messages::{QUOTA_DEFAULT_ID, QUOTA_PROJECT, QUOTA_USER};
 
-use super::{Named, default_kind, grace, mount_of, owner, refused};
+use super::{Named, default_kind, grace, mount_of, named_pool, owner, refused};
 use crate::ask;
 use crate::failure::Failure;
 use crate::lfs::Outcome;
@@ -50,6 +50,9 @@ pub struct Arguments {
     /// Take the owner's own limits away: those of all apply (-U, -G, -P), if there are any
     #[arg(short = 'd', long = "default", alias = "delete", conflicts_with_all = ["inode_softlimit", "inode_hardlimit", "block_softlimit", "block_hardlimit", "times"])]
     forget: bool,
+    /// Of what lies on the OSTs of a pool: space alone
+    #[arg(long, value_name = "POOL")]
+    pool: Option<String>,
     /// A path in the file system
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
@@ -65,10 +68,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if path.is_none() && !arguments.times {
         return Err(Failure::usage("name a path in the file system, behind the limits"));
     }
-    let (target, order) = meant(arguments, &named)?;
+    let (owner, order) = meant(arguments, &named)?;
+    let asked = Asked { owner, pool: arguments.pool_with(&order)? };
     let mount = mount_of("setquota", &named.path)?;
     let text = order.to_string();
-    ask::set(&mount, &format!("{QUOTA}{target}"), text.as_bytes())
+    ask::set(&mount, &format!("{QUOTA}{asked}"), text.as_bytes())
         .map(|()| 0)
         .map_err(|error| refused("setquota", &mount, &error))
 }
@@ -77,6 +81,18 @@ impl Arguments {
     /// The kind of owners whose common limits are meant.
     fn default_kind(&self) -> Option<u8> {
         default_kind([self.default_usr, self.default_grp, self.default_prj])
+    }
+
+    /// The pool of which `order` is said; as in Lustre, inodes of a pool have no limits.
+    fn pool_with(&self, order: &Order) -> Result<Option<String>, Failure> {
+        let Some(pool) = &self.pool else { return Ok(None) };
+        let pool = named_pool("setquota", pool)?;
+        if order.inodes != Limits::default() {
+            let message =
+                "setquota: inodes lie in no pool: give limits of space alone, -b and -B, with --pool";
+            return Err(Failure { message: message.to_owned(), status: libc::EINVAL as u8 });
+        }
+        Ok(Some(pool))
     }
 }
 
