@@ -16,7 +16,7 @@ mdt=$two_fsname-MDT0000
 leave_own() {
   awk -v work="$work/" '$3 == "fuse.weft" && index($2, work) == 1 { print $2 }' /proc/mounts | tac |
     while read -r mount; do timeout 60 "$WEFT" down "$mount" || umount -l "$mount"; done
-  rm -f /etc/weft/[bdfhopqrsuv]"$two_id".*.key
+  rm -f /etc/weft/[bdfhiopqrsuv]"$two_id".*.key
 }
 trap 'two_down; leave_own >/dev/null; kill $alone_pid; umount -l "$disk"; rm -rf --one-file-system "$work"' EXIT
 
@@ -437,6 +437,123 @@ NOT HEALTHY
 END
   grep -q "OST0002: it does not answer" "$work/why"
   [ "$(lctl get_param -n health_check)" = healthy ]
+}
+
+# The disk of the last OST gets a scheduler that does not suit it: the tools warn, and set it only when they are permitted to.
+loop_of() { basename "$(findmnt -n -o SOURCE "$disk")"; }
+scheduler_of_disk() { sed 's/.*\[\(.*\)\].*/\1/' "/sys/block/$(loop_of)/queue/scheduler"; }
+# The other targets are on the disk of this machine, whatever that has.
+warns_of_ost3() {
+  in_two "$WEFT" status "$two_a" > "$work/status"
+  in_two "$WEFT" status --json "$two_a" | python3 -c '
+import json, sys
+of = [one["state"]["scheduler"] for one in json.load(sys.stdin)[0]["targets"] if one["name"].endswith("OST0003")]
+sys.exit(of != [True])'
+}
+t_io_scheduler() {
+  local before ost=$two_fsname-OST0003
+  before=$(scheduler_of_disk)
+  grep -q "the queue of its disk.*$ost\|the queue of its disk.*OST0003" "$work/two-oss2.log"
+  echo mq-deadline > "/sys/block/$(loop_of)/queue/scheduler"
+  [ "$(lctl get_param -n "osd-weft.$ost.io_scheduler")" = "$(loop_of): { scheduler: mq-deadline, suitable: none, rotational: $(cat "/sys/block/$(loop_of)/queue/rotational"), kind: virtual }" ]
+  [ "$(lctl get_param -n "osd-weft.$ost.tune_disk")" = 0 ]
+  # A warning is none of the reasons not to be well.
+  warns_of_ost3
+  grep -q ": the I/O scheduler of a disk does not suit it" "$work/status"
+  grep -q "HEALTHY" "$work/status"
+  [ "$(lctl get_param -n health_check 2> "$work/why")" = healthy ]
+  grep -q "the I/O scheduler of a disk does not suit it" "$work/why"
+  alone "$WEFT" tune --check --json > "$work/tune"
+  grep -q "\"I/O scheduler of $(loop_of)\"" "$work/tune"
+  [ "$(scheduler_of_disk)" = mq-deadline ]
+  must_fail 22 lctl set_param "osd-weft.$ost.tune_disk=yes"
+  lctl set_param "osd-weft.$ost.tune_disk=1" > /dev/null
+  until_true 10 eval '[ "$(scheduler_of_disk)" = none ]'
+  not warns_of_ost3
+  lctl set_param "osd-weft.$ost.tune_disk=0" > /dev/null
+  echo mq-deadline > "/sys/block/$(loop_of)/queue/scheduler"
+  [ "$(scheduler_of_disk)" = mq-deadline ]
+  echo "$before" > "/sys/block/$(loop_of)/queue/scheduler"
+}
+
+# What the OST on the disk has read of it: requests to the device, and bytes of its process.
+disk_reads() { echo "$(awk '{ print $1 }' "/sys/block/$(loop_of)/stat") $(awk '/^read_bytes/ { print $2 }' "/proc/$(server_pid 4)/io")"; }
+# The page cache forgets the data files of that OST; a mount that has nothing reads the file.
+forget_disk() { local file; sync -f "$disk"; for file in "$disk"/ost/data/*; do dd if="$file" iflag=nocache count=0 status=none; done; }
+cold_read() { lctl set_param "ldlm.namespaces.*-osc-*.lru_size=clear" > /dev/null; dd if="$two_b/hot" bs=1M iflag=direct status=none | sha256sum; }
+t_read_cache() {
+  local before sum ost=$two_fsname-OST0003
+  "$LFS" setstripe -c 1 -i 3 "$two_a/hot"
+  dd if=/dev/urandom of="$two_a/hot" bs=1M count=64 conv=fsync status=none
+  sum=$(cold_read)
+  # Without the cache each reader goes to the disk, and advice is refused.
+  [ "$(lctl get_param -n "osd-weft.$ost.read_cache_enable")" = 0 ]
+  before=$(disk_reads)
+  [ "$(cold_read)" = "$sum" ]
+  [ "$(disk_reads)" != "$before" ]
+  must_fail 1 "$LFS" ladvise -a willread "$two_b/hot"
+  grep -q read_cache_enable "$work/err"
+  # With it the second one finds all of it in memory.
+  lctl set_param "osd-weft.$ost.read_cache_enable=1" > /dev/null
+  forget_disk
+  before=$(disk_reads)
+  [ "$(cold_read)" = "$sum" ]
+  echo "before: $before, after the first read: $(disk_reads)"
+  [ "$(disk_reads)" != "$before" ]
+  before=$(disk_reads)
+  [ "$(cold_read)" = "$sum" ]
+  echo "before: $before, after the second read: $(disk_reads)"
+  [ "$(disk_reads)" = "$before" ]
+  # Advice is as good as a reader.
+  forget_disk
+  before=$(disk_reads)
+  "$LFS" ladvise -a willread "$two_b/hot"
+  [ "$(disk_reads)" != "$before" ]
+  before=$(disk_reads)
+  [ "$(cold_read)" = "$sum" ]
+  [ "$(disk_reads)" = "$before" ]
+  # What is written anew is what is read.
+  dd if=/dev/urandom of="$two_a/hot" bs=1M count=64 conv=fsync,notrunc status=none
+  [ "$(cold_read)" = "$(sha256sum < "$two_a/hot")" ]
+  lctl set_param "osd-weft.$ost.read_cache_enable=0" > /dev/null
+  rm "$two_a/hot"
+}
+
+# Bytes that were written to the loop device of a mount point.
+written_to() { awk '{ print $7 * 512 }' "/sys/block/$(basename "$(findmnt -n -o SOURCE "$1")")/stat"; }
+# What the file system below has in memory, and would write some seconds later, counts.
+stays_unwritten() {
+  local before
+  sync -f "$1"
+  before=$(written_to "$1")
+  sleep "$2"
+  sync -f "$1"
+  [ "$(written_to "$1")" = "$before" ]
+}
+# A file system that was just made and started writes nothing while nobody uses it.
+t_idle_disk() {
+  local idle=$work/idle before after seconds=10
+  [ -z "${LONG:-}" ] || seconds=60
+  truncate -s 1G "$work/idle.image"
+  mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$work/idle.image"
+  mkdir "$idle"
+  # Looking at directories changes their times, and so the disk.
+  mount -o loop,noatime "$work/idle.image" "$idle"
+  mkdir "$idle.mnt"
+  in_two "$WEFT" up "$idle.mnt" --data "$idle/data" --fsname "i$two_id" --osts 2
+  until_true 30 in_two "$WEFT" status "$idle.mnt" > /dev/null
+  # A start makes data files ahead of need; when a second went by without a write it is over.
+  "$WEFT" sync "$idle.mnt"
+  until_true 20 stays_unwritten "$idle" 1
+  before=$(written_to "$idle")
+  stays_unwritten "$idle" "$seconds" || true
+  after=$(written_to "$idle")
+  in_two "$WEFT" down "$idle.mnt"
+  umount "$idle"
+  rm -f "/etc/weft/i$two_id".*.key "$work/idle.image"
+  echo "$((after - before)) bytes in $seconds s"
+  [ "$before" -gt 0 ]
+  [ "$after" = "$before" ]
 }
 
 # What was done, and nothing else, is in the statistics of the MDT.
@@ -1046,6 +1163,50 @@ t_rpc_stats() {
 }
 
 # All lines together say all bytes, of the client and of the servers.
+# busy_rpcs FIELD: percent of a mount's requests to the first OST that made 8 or more in flight; field 2 for reads, 6 for writes.
+busy_rpcs() {
+  lctl get_param -n "osc.$two_fsname-OST0000-*.rpc_stats" | awk -v field="$1" '
+    /^rpcs in flight/ { on = 1; next }
+    !/^[0-9]+:/ { on = 0 }
+    on { all += $field; if ($1 + 0 >= 8) busy += $field }
+    END { print all ? int(100 * busy / all) : 0 }'
+}
+# One thread with O_DIRECT: records of 47,008 bytes from memory that is not aligned, and 64 MiB in one call over a link that is slower than
+# both ends.
+t_direct_io() {
+  "$LFS" setstripe -c 1 -i 0 "$two_a/direct"
+  python3 - "$two_a/direct" "$two_b/direct" <<'END'
+import os, random, sys
+RECORD, COUNT = 47008, 64
+records = [random.Random(n).randbytes(RECORD) for n in range(COUNT)]
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+for n in random.Random(0).sample(range(COUNT), COUNT):
+    skew = n % 7 + 1
+    memory = memoryview(bytearray(skew) + bytearray(records[n]))[skew:]
+    assert os.pwritev(fd, [memory], n * RECORD) == RECORD
+whole = b"".join(records)
+os.fsync(fd)
+for path in sys.argv[1:]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    for at, length in [(n * RECORD, RECORD) for n in range(COUNT)] + [(12345, 200000), (1, 4096), (len(whole) - 5, 100)]:
+        memory = bytearray(length + 3)
+        got = os.preadv(fd, [memoryview(memory)[3:]], at)
+        assert memory[3:3 + got] == whole[at:at + length], (path, at)
+END
+  in_two tc qdisc add dev lo root tbf rate 1gbit burst 1mb latency 400ms
+  lctl set_param "osc.$two_fsname-*.rpc_stats=0" > /dev/null
+  dd if=/dev/zero of="$two_a/direct" bs=64M count=1 oflag=direct conv=notrunc status=none
+  "$WEFT" sync "$two_a"
+  echo "writes with 8 and more in flight: $(busy_rpcs 6) %"
+  [ "$(busy_rpcs 6)" -ge 50 ]
+  lctl set_param "osc.$two_fsname-*.rpc_stats=0" > /dev/null
+  dd if="$two_b/direct" of=/dev/null bs=64M count=1 iflag=direct status=none
+  in_two tc qdisc del dev lo root
+  echo "reads with 8 and more in flight: $(busy_rpcs 2) %"
+  [ "$(busy_rpcs 2)" -ge 50 ]
+  rm "$two_a/direct"
+}
+
 t_stat() {
   "$LFS" setstripe -c 4 "$two_a/stat"
   in_two timeout 60 "$WEFT" stat -c 6 --json "$two_a" > "$work/stat.json" & local json=$!
@@ -1890,8 +2051,8 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
-  if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health io_scheduler idle_disk read_cache drain dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter rpc_stats direct_io stat survey kept pools policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+  if [[ $case = disk_fails || $case = io_scheduler || $case = idle_disk || $case = read_cache ]] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue
   fi

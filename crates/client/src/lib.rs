@@ -17,6 +17,7 @@
 //! told, the kernel behind a mount, is asked to forget it ([`Copies`]). The order of all locks is in [`order`].
 
 mod admin;
+mod advise;
 mod callbacks;
 mod clock;
 mod copies;

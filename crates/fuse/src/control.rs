@@ -26,6 +26,7 @@
 //! | `weft.process.NAME` | any | a value of the process ([`PROCESS`]) | the value, or a parameter | |
 //! | `weft.migrate` | file | | the data lies where the hint says, once it is set | |
 //! | `weft.hsm` | file | [`crate::hsm::HsmFile`] | [`crate::hsm::HsmOrder`] | |
+//! | `weft.advise` | file | | [`Advice`]: the OSTs are told | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
 use proto::layout::{self, Component, Layout, LayoutHint, Pattern};
@@ -63,6 +64,8 @@ pub const STATUS: &str = "weft.status";
 pub const COUNTERS: &str = "weft.counters";
 /// Set: the data of a file is moved to where the hint says.
 pub const MIGRATE: &str = "weft.migrate";
+/// Set: what will be done with a file.
+pub const ADVISE: &str = "weft.advise";
 /// Makes everything durable.
 pub const SYNC: &str = "weft.sync";
 /// Set: everything is written, and given back to the servers; EBUSY if something is in use. For root, and for whom the mount
@@ -75,6 +78,19 @@ pub const PROCESS: &str = "weft.process.";
 
 /// Permissions of a file that `weft.create` makes, if the hint says none.
 pub const CREATE_MODE: u32 = 0o644;
+
+/// What will be done with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Advice {
+    /// These bytes will be read.
+    WillRead {
+        /// First byte.
+        start: u64,
+        /// First byte behind the range.
+        end: u64,
+    },
+}
 
 /// Where a file's data lies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,6 +50,8 @@ pub struct State {
     pub told: bool,
     /// Replays went on past a gap that a missing client left.
     pub versions: bool,
+    /// A disk of it has an I/O scheduler that does not suit it.
+    pub scheduler: bool,
 }
 
 /// A client that a recovery waits for.
@@ -146,6 +148,7 @@ impl From<&msg::TargetState> for State {
             missing_count: state.missing_count,
             told: state.flags & msg::STATE_TOLD != 0,
             versions: state.flags & msg::STATE_VERSIONS != 0,
+            scheduler: state.flags & msg::STATE_SCHEDULER != 0,
         }
     }
 }

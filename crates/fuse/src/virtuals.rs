@@ -8,8 +8,8 @@ use rt::wait::join_all;
 
 use crate::changelog;
 use crate::control::{
-    self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, SizeOnMdt, Spaces,
-    Status, TargetSpace,
+    self, Advice, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, SizeOnMdt,
+    Spaces, Status, TargetSpace,
 };
 use crate::find::Questions;
 use crate::hsm;
@@ -185,6 +185,10 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
     if name == control::MIGRATE.as_bytes() {
         let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
         return Ok(client.migrate(caller, fid, hint.into()).await?);
+    }
+    if name == control::ADVISE.as_bytes() {
+        let Advice::WillRead { start, end } = control::decode(value).map_err(|_| Errno::INVALID)?;
+        return Ok(Box::pin(client.will_read(caller, fid, start..end)).await?);
     }
     if name == hsm::HSM.as_bytes() {
         return Box::pin(hsm::set(client, caller, fid, value)).await;

@@ -4,6 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 
+use crate::queue::Queue;
 use crate::{os, sim};
 
 /// A node's disk.
@@ -140,6 +141,22 @@ impl Dir {
         forward!(self, Dir, dir => dir.space().await)
     }
 
+    /// The queues of the disks that hold the directory, sorted by name; none if it lies on no block device, and in a simulation.
+    pub async fn queues(&self) -> io::Result<Vec<Queue>> {
+        match self {
+            Dir::Os(dir) => dir.queues().await,
+            Dir::Sim(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Gives a disk of [`Dir::queues`] another I/O scheduler; only root may.
+    pub async fn set_scheduler(&self, disk: &str, scheduler: &str) -> io::Result<()> {
+        match self {
+            Dir::Os(dir) => dir.set_scheduler(disk, scheduler).await,
+            Dir::Sim(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Waits for as long as a look-up takes in files of the directory that a component keeps by itself, in a simulation, where it keeps
     /// memory instead; elsewhere there is nothing to wait for. Whether memory is so short now that what was looked up before is to be
     /// forgotten.
@@ -184,6 +201,15 @@ impl File {
     /// page cache.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         forward!(self, File, file => file.read_at(offset, len).await)
+    }
+
+    /// The same through the page cache whatever the size, so that the next read finds it there. The machine takes that memory
+    /// back when it is short.
+    pub async fn read_cached_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        match self {
+            File::Os(file) => file.read_cached_at(offset, len).await,
+            File::Sim(file) => file.read_at(offset, len).await,
+        }
     }
 
     /// Writes all of `slices`, one behind the other, at `offset`. Durable only after [`File::sync`]. Large aligned

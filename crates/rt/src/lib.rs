@@ -9,6 +9,7 @@ pub mod disk;
 pub mod memory;
 pub mod net;
 pub mod os;
+pub mod queue;
 pub mod sim;
 pub mod sync;
 pub mod time;

@@ -30,7 +30,10 @@ impl<H: Handler> Target<H> {
             }
         };
         Some(match request {
-            TargetRequest::GetState(msg::GetState {}) => ordered(Ok(Reply::GetState(self.state()))),
+            TargetRequest::GetState(msg::GetState {}) => {
+                self.disk_queues.look().await;
+                ordered(Ok(Reply::GetState(self.state())))
+            }
             TargetRequest::AbortRecovery(msg::AbortRecovery {}) => ordered(self.abort_recovery(peer).await),
             TargetRequest::DrainClient(drain) => ordered(self.drain_clients(peer, &drain).await),
             TargetRequest::HandOver(order) => ordered(self.hand_over(peer, &order)),
@@ -51,7 +54,9 @@ impl<H: Handler> Target<H> {
         }
         let sessions = u32::try_from(self.exports.sessions.count()).unwrap_or(u32::MAX);
         let (missing, missing_count) = self.recovery.waits_for();
-        let flags = if self.began.told.load(Ordering::Relaxed) { msg::STATE_TOLD } else { 0 };
+        let told = if self.began.told.load(Ordering::Relaxed) { msg::STATE_TOLD } else { 0 };
+        let scheduler = if self.disk_queues.are_suitable() { 0 } else { msg::STATE_SCHEDULER };
+        let flags = told | scheduler;
         let recovery = self.recovery.report();
         msg::TargetState { recovery, sessions, problems, missing, missing_count, flags }
     }

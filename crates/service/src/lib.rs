@@ -11,6 +11,7 @@ mod claimant;
 mod clients;
 mod connect;
 mod context;
+mod disk_queues;
 mod eviction;
 mod gauge;
 mod handler;

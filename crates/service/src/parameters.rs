@@ -48,6 +48,9 @@ impl<H: Handler> Target<H> {
         read: &msg::ReadParameters,
     ) -> Result<Reply, Code> {
         let space = self.space_for(read).await;
+        if space.is_some() {
+            self.disk_queues.look().await;
+        }
         let by = By { from: &peer.from, is_server: peer.role == Role::Server };
         let page = self.registered(by, space.as_ref(), Tree::new(read)?).page();
         Ok(Reply::ReadParameters(page))
@@ -101,6 +104,7 @@ impl<H: Handler> Target<H> {
         }
         if let Some(space) = space {
             space_in(space, &mut tree);
+            self.disk_queues.parameters(&self.rt, &mut tree);
         }
         tree.into_tree()
     }

@@ -18,6 +18,7 @@ use store::{Batch, Need, Store, StoreError};
 use crate::claimant;
 use crate::clients::{self, Clients};
 use crate::context::{Ctx, Done, code_of};
+use crate::disk_queues::DiskQueues;
 use crate::eviction::Tracer;
 use crate::gauge::Gauge;
 use crate::handler::{Env, Handler, Start, Supervision};
@@ -47,6 +48,7 @@ pub struct Target<H: Handler> {
     pub(crate) handler: Arc<H>,
     pub(crate) timing: Timing,
     pub(crate) jobs: Jobs,
+    pub(crate) disk_queues: Arc<DiskQueues>,
     pub(crate) began: Began,
 }
 
@@ -103,6 +105,8 @@ impl<H: Handler> Target<H> {
         let handler = Arc::new(H::open(env).await?);
         let timing = Timing::new(&rt);
         let tracer = Tracer::new(rt.clone(), store.clone());
+        let disk_queues = Arc::new(DiskQueues::new(id, store.dir().clone()));
+        disk_queues.report().await;
         let exports = Exports { sessions, departed: Mutex::default(), door: Mutex::default() };
         let (told, older) = (AtomicBool::new(false), AtomicBool::new(false));
         let target = Arc::new(Target {
@@ -117,6 +121,7 @@ impl<H: Handler> Target<H> {
             handler,
             timing,
             jobs: Jobs::new(H::STATS),
+            disk_queues,
             store,
             began: Began { supervision, safeguards, accepted, told, older },
         });

@@ -25,6 +25,7 @@ mod mountpoint;
 mod owners;
 mod pools;
 mod predecessor;
+mod schedulers;
 mod servers;
 mod serving;
 mod settings;

@@ -37,6 +37,9 @@ pub struct Server {
     /// Where its MGS is.
     #[serde(default)]
     pub mgs: Vec<String>,
+    /// The directories of what it serves.
+    #[serde(default)]
+    pub directories: Vec<PathBuf>,
     /// Directories that hold no target that could be served, a sentence for each.
     #[serde(default)]
     pub missing: Vec<String>,
@@ -163,6 +166,7 @@ mod tests {
             key: "/etc/weft/w.server.key".into(),
             targets: vec![TargetId::ost(3).into()],
             mgs: vec!["10.1.1.1@tcp".into()],
+            directories: vec!["/srv/ost3".into()],
             missing: vec!["/srv/ost4 holds no target".into()],
         };
         let announced = announce_in(directory.path(), &server).expect("it can be written");

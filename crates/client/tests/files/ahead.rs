@@ -87,6 +87,45 @@ fn a_stream_is_ahead_of_its_reader() {
     });
 }
 
+/// Requests of a way that found 8 and more in flight, counted with themselves, and all of them. `column` is 1 for reads and 5 for writes.
+fn busy(client: &Client, column: usize) -> (u64, u64) {
+    let stats = value(client, "osc.*.rpc_stats");
+    let table = stats.lines().skip_while(|line| !line.starts_with("rpcs in flight")).skip(1);
+    let rows = table.take_while(|line| !line.is_empty()).map(|line| {
+        let number = |at| line.split_whitespace().nth(at).and_then(|word: &str| word.parse::<u64>().ok());
+        let in_flight = line.split(':').next().and_then(|word| word.parse::<u64>().ok());
+        (in_flight.unwrap_or(0), number(column).unwrap_or(0))
+    });
+    rows.fold((0, 0), |(busy, all), (in_flight, count)| {
+        (busy + if in_flight >= 8 { count } else { 0 }, all + count)
+    })
+}
+
+/// The kernel cuts a direct read or write of 64 MiB of one thread into requests of 1 MiB, and sends one after the other. The OST has many
+/// of them at a time all the same.
+#[test]
+fn a_large_direct_call_keeps_many_requests_in_flight() {
+    const BYTES: u64 = 64 * MIB;
+    let (world, writer, reader) = with(7, Limits::default());
+    let slow = world.mount_with(Limits { dirty_bytes_max: BYTES, ..Limits::default() });
+    world.run(async {
+        let fid = file(&writer, BYTES).await;
+        let handle = open(&reader, fid).await;
+        for at in (0..BYTES).step_by(MIB as usize) {
+            read(&reader, handle, at, at + MIB).await;
+        }
+        let (many, all) = busy(&reader, 1);
+        assert!(all >= 64 && many * 2 > all, "{many} of {all} reads");
+        let handle = create_on(&slow, b"w", 0).await;
+        for at in (0..BYTES).step_by(MIB as usize) {
+            slow.files().write(handle, at, &[7; MIB as usize]).await.expect("there is room");
+        }
+        slow.files().fsync(handle).await.expect("the OST takes everything");
+        let (many, all) = busy(&slow, 5);
+        assert!(all >= 64 && many * 2 > all, "{many} of {all} writes");
+    });
+}
+
 /// When nothing is read any more, nothing is kept.
 async fn client_is_empty(client: &Client, handle: Handle) {
     client.files().release(handle).await;

@@ -410,6 +410,7 @@ impl State {
                 };
                 Reply::SeekObject(msg::Sought { offset, more: false })
             }
+            Request::AdviseObject(_) => return Err(Code::NotSupported),
             Request::AllocateObject(allocate) => {
                 self.transno += 1;
                 Reply::AllocateObject(self.attr(allocate.object)?)

@@ -600,6 +600,7 @@ fn ost_requests() -> Vec<Request> {
         }
         .into(),
         SeekObject { object: object(9, 2), offset: 1 << 33, hole: true }.into(),
+        AdviseObject { object: object(9, 2), start: 4096, end: 1 << 24, advice: ADVICE_WILL_READ }.into(),
         AllocateObject { object: object(9, 2), start: 4097, end: 1 << 33, time: time_of(7), owner: owner() }
             .into(),
         CopyObject {
@@ -936,6 +937,7 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
             }),
         ),
         ("SeekObject", Reply::SeekObject(Sought { offset: Some(1 << 34), more: true })),
+        ("AdviseObject", Reply::AdviseObject(Done {})),
         ("AllocateObject", Reply::AllocateObject(object_attr())),
         ("CopyObject", Reply::CopyObject(object_attr())),
         ("WriteParts", Reply::WriteParts(object_attr())),

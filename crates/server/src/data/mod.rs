@@ -3,6 +3,7 @@
 //!
 //! Sessions on the one side, [`Objects`] on the other; between them the locks of ranges, and what waits for what.
 
+mod advise;
 mod brw;
 mod copy;
 mod counts;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
 use proto::lock::range::{Holder, Range, Settings};
-use proto::parameters::TargetTree;
+use proto::parameters::{Parameter, SWITCH, TargetTree, Unit, switch};
 use proto::wire::Reply;
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
@@ -123,6 +124,7 @@ impl Data {
                 let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
                 Ok(Done::unchanged(Reply::SeekObject(sought.map_err(|error| code_of(&error))?)))
             }
+            DataRequest::AdviseObject(advise) => Box::pin(self.advise(ctx, advise)).await,
             DataRequest::AllocateObject(allocate) => self.allocate(ctx, allocate).await,
             DataRequest::CopyObject(copy) => self.copy(ctx, copy).await,
             DataRequest::Destroy(destroy) => self.destroy(ctx, destroy).await,
@@ -220,6 +222,13 @@ impl Data {
     pub fn durability_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
         self.journal.parameters(tree);
         self.sharing.parameters(tree);
+    }
+
+    /// Whether the page cache keeps what is read, as in Lustre; there it is on for disks that rotate.
+    pub fn cache_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let enabled = || u8::from(self.objects.read_cache());
+        let set = |text: &str| switch(text).map(|enabled| self.objects.set_read_cache(enabled));
+        tree.of_disk(Parameter::gauge("read_cache_enable", Unit::None, enabled).settable(SWITCH, set));
     }
 
     /// What is wrong with the data, a sentence for each.

@@ -89,6 +89,7 @@ impl Shown for Ost {
         self.data.statistics(tree);
         self.degraded.parameters(tree);
         self.data.durability_parameters(tree);
+        self.data.cache_parameters(tree);
     }
 
     fn problems(&self) -> Vec<String> {

@@ -121,7 +121,20 @@ fn what_can_be_read_is_listed() {
     );
     let of_disk: Vec<&str> =
         all.iter().filter_map(|one| one.name.strip_prefix("osd-weft.weft-MDT0000.")).collect();
-    assert_eq!(of_disk, ["fstype", "kbytestotal", "kbytesfree", "kbytesavail", "filestotal", "filesfree"]);
+    assert_eq!(
+        of_disk,
+        [
+            "fstype",
+            "kbytestotal",
+            "kbytesfree",
+            "kbytesavail",
+            "filestotal",
+            "filesfree",
+            "io_scheduler",
+            "nonrotational",
+            "tune_disk"
+        ]
+    );
     let of_layouts: Vec<&str> =
         all.iter().filter_map(|one| one.name.strip_prefix("lod.weft-MDT0000-mdtlov.")).collect();
     assert_eq!(of_layouts, ["dom_stripesize"]);

@@ -85,6 +85,8 @@ pub struct Files {
     /// Blocks were freed, and somebody should look at them in a while.
     freed: Arc<Notify>,
     stopped: AtomicBool,
+    /// Whether reads go through the page cache whatever their size.
+    read_cache: AtomicBool,
 }
 
 /// Open files, the least recently used closed first.
@@ -195,6 +197,7 @@ impl Files {
             work: Arc::new(Notify::new()),
             freed: Arc::new(Notify::new()),
             stopped: AtomicBool::new(false),
+            read_cache: AtomicBool::new(false),
         })
     }
 
@@ -606,9 +609,23 @@ impl Files {
         };
         let len = run.count as usize * BLOCK as usize;
         let under = self.store.counts().reads.begin(&self.rt);
-        let bytes = file.read_at(u64::from(run.block) * BLOCK, len).await?;
+        let offset = u64::from(run.block) * BLOCK;
+        let bytes = match self.read_cache.load(Ordering::Relaxed) {
+            true => file.read_cached_at(offset, len).await?,
+            false => file.read_at(offset, len).await?,
+        };
         under.done(&self.rt, len);
         Ok(bytes)
+    }
+
+    /// Whether reads go through the page cache whatever their size.
+    pub fn read_cache(&self) -> bool {
+        self.read_cache.load(Ordering::Relaxed)
+    }
+
+    /// Has reads go through the page cache, or large ones past it again. What is there already stays until the machine needs its memory.
+    pub fn set_read_cache(&self, enabled: bool) {
+        self.read_cache.store(enabled, Ordering::Relaxed);
     }
 
     /// Keeps everything where it is that is referred to from now on, until the result is dropped.

@@ -190,6 +190,16 @@ impl Objects {
         })
     }
 
+    /// Whether the page cache keeps what is read of objects, however much it is at a time. First it keeps only what small reads bring.
+    pub fn read_cache(&self) -> bool {
+        self.files.read_cache()
+    }
+
+    /// Has the page cache keep what is read, or no more.
+    pub fn set_read_cache(&self, enabled: bool) {
+        self.files.set_read_cache(enabled);
+    }
+
     /// Space: what the disk has free and what is free in data files that exist.
     pub async fn space(&self) -> Result<Space, StoreError> {
         let disk = self.files.disk_space().await?;

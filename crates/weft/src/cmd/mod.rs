@@ -25,6 +25,7 @@ mod stat;
 mod status;
 mod survey;
 mod sync;
+mod tune;
 pub mod umount_helper;
 mod up;
 
@@ -64,6 +65,7 @@ enum Command {
     Stat(stat::Arguments),
     Load(load::Arguments),
     Survey(survey::Arguments),
+    Tune(tune::Arguments),
     Format(format::Arguments),
     Serve(serve::Arguments),
     Failover(failover::Arguments),
@@ -104,6 +106,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Survey(arguments) => survey::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Format(arguments) => format::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
         Command::Failover(arguments) => failover::run(&arguments),
@@ -166,6 +169,10 @@ mod tests {
         ("weft survey net 10.0.0.1:9000@tcp", false),
         ("weft survey all /d /mnt/w", true),
         ("weft survey", false),
+        ("weft tune", true),
+        ("weft tune --check --json /srv/ost0 /srv/ost1", true),
+        ("weft tune --apply", true),
+        ("weft tune --check --apply", false),
         ("weft down /mnt", true),
         ("weft check /d", true),
         ("weft sync", true),

@@ -89,6 +89,7 @@ fn serve(arguments: Arguments, place: Place) -> Outcome {
             key: keys::resolve(arguments.key.as_deref(), &fsname, Role::Server).and_then(keys::absolute)?,
             targets: labels.iter().map(|(_, label)| served(label, &nids)).collect(),
             mgs: mgs_of(&labels, &nids).iter().map(ToString::to_string).collect(),
+            directories: labels.iter().map(|(path, _)| path.into()).collect(),
             missing,
         });
         let node = Node { hub: hub.clone(), patience, nids, server, etcd, fence };

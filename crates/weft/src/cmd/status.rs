@@ -16,7 +16,7 @@ use crate::instances::{self, Instance};
 use crate::lctl::reach::{Device, Reach};
 use crate::size::cooked;
 use crate::table;
-use crate::{ask, control, mountpoint, servers};
+use crate::{ask, control, mountpoint, schedulers, servers};
 
 /// Show file systems that are mounted here: targets, servers, space, and whether all is well. Exit status 0: all is
 /// well; 1: something is not, or nothing is mounted.
@@ -112,7 +112,11 @@ fn served_here() -> Result<Vec<String>, Failure> {
         Ok(state) => format!("{}: served here, {} sessions", device.name, state.sessions),
     };
     let missing = servers::all()?.into_iter().flat_map(|server| server.missing);
-    Ok(devices.iter().zip(&states).map(line).chain(missing).collect())
+    let is_unsuited = |state: &Result<TargetState, String>| state.as_ref().is_ok_and(|state| state.scheduler);
+    let unsuited = devices.iter().zip(&states).filter(|(_, state)| is_unsuited(state));
+    let unsuited: Vec<&str> = unsuited.map(|(device, _)| device.name.as_str()).collect();
+    let lines = devices.iter().zip(&states).map(line).chain(missing);
+    Ok(lines.chain(schedulers::warning(&unsuited)).collect())
 }
 
 /// A report without targets.
@@ -345,6 +349,12 @@ fn recoveries(targets: &[TargetReport]) -> Vec<String> {
     recovering.filter_map(|target| Some(progress(&target.name, target.state.as_ref()?))).collect()
 }
 
+/// The targets with a disk whose I/O scheduler does not suit it.
+fn unsuited(targets: &[TargetReport]) -> Vec<&str> {
+    let unsuited = |target: &&TargetReport| target.state.as_ref().is_some_and(|state| state.scheduler);
+    targets.iter().filter(unsuited).map(|target| target.name.as_str()).collect()
+}
+
 /// A line about an OST that is slower than the others.
 fn slowness(fsname: &str, slow: &Slow) -> String {
     let millis = |micros: u64| micros as f64 / 1000.0;
@@ -379,6 +389,10 @@ fn render(report: &Report) -> String {
         }
         for slow in &report.slow {
             text += &slowness(&status.fsname, slow);
+        }
+        if let Some(warning) = schedulers::warning(&unsuited(&report.targets)) {
+            text += &warning;
+            text.push('\n');
         }
     }
     format!("{text}{}: {}", report.mountpoint.display(), report.verdict)
@@ -527,6 +541,15 @@ mod tests {
         avoided.space = Some(SpaceValues { state: Space::DEGRADED, ..SpaceValues::default() });
         assert_eq!(row(&avoided)[1], "degraded");
         assert_eq!(row(&target("w-OST0000", Kind::Ost, true))[1], "active");
+    }
+
+    #[test]
+    fn a_scheduler_that_does_not_suit_is_a_warning() {
+        let mut targets = vec![target("w-MDT0000", Kind::Mdt, true), target("w-OST0000", Kind::Ost, true)];
+        assert!(unsuited(&targets).is_empty());
+        targets[1].state = Some(TargetState { scheduler: true, ..TargetState::default() });
+        assert_eq!(unsuited(&targets), ["w-OST0000"]);
+        assert!(judge(&targets).0, "all is well besides");
     }
 
     #[test]

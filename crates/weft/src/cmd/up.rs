@@ -438,6 +438,7 @@ fn announce(plan: &Plan, nids: &[Nid], key: PathBuf) -> Option<Announced> {
         key,
         targets: targets(plan).map(Into::into).collect(),
         mgs: nids.iter().map(ToString::to_string).collect(),
+        directories: vec![plan.data.clone()],
         missing: Vec::new(),
     })
 }

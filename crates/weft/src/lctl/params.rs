@@ -14,9 +14,9 @@ use proto::wire::messages::ReadParameters;
 
 use super::orders::{self, Set};
 use super::reach::{self, Device, Reach};
-use crate::ask;
 use crate::failure::{Failure, Outcome};
 use crate::mountpoint::Mount;
+use crate::{ask, schedulers};
 
 /// How parameters are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -325,6 +325,7 @@ fn health(reach: &mut Reach) -> Result<String, Failure> {
     let states = reach.states(&devices)?;
     let mut seen = BTreeSet::new();
     let mut ill = Vec::new();
+    let mut unsuited = Vec::new();
     let mut look = |name: String, state: Result<&State, &str>| {
         if !seen.insert(name.clone()) {
             return;
@@ -332,7 +333,7 @@ fn health(reach: &mut Reach) -> Result<String, Failure> {
         match state {
             Err(why) => ill.push((name, vec![why.to_owned()])),
             Ok(state) if !state.problems.is_empty() => ill.push((name, state.problems.clone())),
-            Ok(_) => {}
+            Ok(state) => unsuited.extend(state.scheduler.then_some(name)),
         }
     };
     for (device, state) in devices.iter().zip(&states) {
@@ -355,6 +356,9 @@ fn health(reach: &mut Reach) -> Result<String, Failure> {
     }
     for (name, problems) in &ill {
         err!("{name}: {}", problems.join("; "));
+    }
+    if let Some(warning) = schedulers::warning(&unsuited) {
+        err!("{warning}");
     }
     Ok(verdict(ill.iter().map(|(name, _)| name.as_str())))
 }

@@ -8,6 +8,7 @@ mod fid;
 pub(crate) mod find;
 mod getstripe;
 pub(crate) mod hsm;
+mod ladvise;
 pub(crate) mod migrate;
 mod pools;
 mod project;
@@ -47,6 +48,7 @@ enum Command {
     Migrate(migrate::Arguments),
     Df(df::Arguments),
     Find(find::Arguments),
+    Ladvise(ladvise::Arguments),
     Changelog(changelog::Arguments),
     #[command(name = "changelog_clear")]
     ChangelogClear(changelog::ClearArguments),
@@ -99,7 +101,6 @@ const NOT_YET: &[&str] = &[
     "getname",
     "heat_get",
     "heat_set",
-    "ladvise",
     "ls",
     "mirror",
     "mkdir",
@@ -143,6 +144,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Migrate(arguments) => migrate::run(&arguments, parts),
         Command::Df(arguments) => df::run(&arguments),
         Command::Find(arguments) => find::run(&arguments),
+        Command::Ladvise(arguments) => ladvise::run(&arguments),
         Command::Changelog(arguments) => changelog::run(&arguments),
         Command::ChangelogClear(arguments) => changelog::clear(&arguments),
         Command::Project(arguments) => project::run(&arguments),

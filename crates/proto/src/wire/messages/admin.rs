@@ -19,6 +19,8 @@ pub const RECOVERY_COMPLETE: u8 = 3;
 pub const STATE_TOLD: u8 = 1;
 /// [`TargetState::flags`]: replays went on past a gap that a missing client left.
 pub const STATE_VERSIONS: u8 = 2;
+/// [`TargetState::flags`]: a disk of the target has an I/O scheduler that does not suit it.
+pub const STATE_SCHEDULER: u8 = 4;
 
 /// [`MissingClient::place`]: not back yet.
 pub const MISSING_ABSENT: u8 = 0;

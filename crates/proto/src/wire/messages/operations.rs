@@ -305,6 +305,7 @@ operations! {
         69 WriteParts(WriteParts) -> ObjectAttr: Session, Takes, Shared, never, never;
         70 Enqueue(Enqueue) -> Token: Session, Reads, Shared, |enqueue| !enqueue.restate, always;
         71 CancelRanges(CancelRanges) -> Done: Session, Reads, Reserved, never, never;
+        100 AdviseObject(AdviseObject) -> Done: Session, Reads, Shared, never, always;
     }
     /// What a client answers: targets call it back.
     ClientRequest {

@@ -124,6 +124,25 @@ wire_struct! {
     }
 }
 
+/// [`AdviseObject::advice`]: the bytes will be read soon.
+pub const ADVICE_WILL_READ: u8 = 1;
+/// Largest range of an [`AdviseObject`], in bytes.
+pub const ADVISE_BYTES_MAX: u64 = 16 << 20;
+
+wire_struct! {
+    /// Says what will be done with a range of an object, of at most `ADVISE_BYTES_MAX` bytes. `NotSupported` where that changes nothing.
+    pub struct AdviseObject {
+        /// The object.
+        pub object: ObjectId,
+        /// First byte.
+        pub start: u64,
+        /// First byte behind the range.
+        pub end: u64,
+        /// `ADVICE_*`.
+        pub advice: u8,
+    }
+}
+
 wire_struct! {
     /// Reserves the space of a range of an object: holes in it take blocks and read as zeros. Never changes the size;
     /// what lies behind it is not reserved.

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 
+use super::queue::{queues_of_device, set_scheduler};
 use super::{File, Shared, open_dir_fd};
 use crate::disk::{Space, fnv};
+use crate::queue::Queue;
 
 /// A directory that the caller owns. Cheap to clone.
 #[derive(Clone)]
@@ -129,6 +131,17 @@ impl Dir {
             })
         })
         .await
+    }
+
+    /// The queues of the disks that hold the directory.
+    pub async fn queues(&self) -> io::Result<Vec<Queue>> {
+        self.run(|inner| Ok(queues_of_device(rustix::fs::fstat(&inner.fd)?.st_dev))).await
+    }
+
+    /// Gives a disk of [`Dir::queues`] another scheduler.
+    pub async fn set_scheduler(&self, disk: &str, scheduler: &str) -> io::Result<()> {
+        let (disk, scheduler) = (disk.to_owned(), scheduler.to_owned());
+        self.run(move |_| set_scheduler(&disk, &scheduler)).await
     }
 
     /// The directory's path.

@@ -40,7 +40,16 @@ impl File {
 
     /// Reads up to `len` bytes at `offset`; short only at the end of the file.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        let is_large = len >= LARGE_BYTES;
+        self.read_in(offset, len, len >= LARGE_BYTES).await
+    }
+
+    /// The same through the page cache, whatever `len` is.
+    pub async fn read_cached_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        self.read_in(offset, len, false).await
+    }
+
+    /// Past the page cache if it `is_large`.
+    async fn read_in(&self, offset: u64, len: usize, is_large: bool) -> io::Result<Bytes> {
         if !is_large && let Some(bytes) = self.inner.pair.read_cached(offset, len) {
             return Ok(bytes);
         }
@@ -183,6 +192,22 @@ mod tests {
                 assert!(file.read_at(0, 0).await?.is_empty());
                 assert_eq!(file.len().await?, len as u64);
             }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn what_is_read_through_the_page_cache_stays_there() {
+        check(async |file, _plain| {
+            let len = 1 << 20;
+            let data = pattern(len, 5);
+            file.write_at(0, vec![data.clone()]).await?;
+            assert!(file.read_cached_at(0, len).await? == data);
+            assert!(file.inner.pair.read_cached(0, len).is_some_and(|cached| cached == data));
+            // What is written past it is not hidden by what is there.
+            let other = pattern(len, 6);
+            file.write_at(0, vec![other.clone()]).await?;
+            assert!(file.read_cached_at(0, len).await? == other);
             Ok(())
         });
     }

@@ -6,6 +6,7 @@
 mod dir;
 mod direct;
 mod file;
+mod queue;
 mod ring;
 pub mod tree;
 
@@ -23,6 +24,7 @@ use super::reactor::Reactors;
 
 pub use dir::Dir;
 pub use file::File;
+pub use queue::{queues, set_scheduler};
 
 /// The machine's disk. Cheap to clone.
 #[derive(Clone)]
