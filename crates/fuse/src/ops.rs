@@ -148,7 +148,7 @@ impl Ops {
 
     /// Attributes.
     pub async fn getattr(&self, fid: Fid) -> Result<Told> {
-        Ok(self.posix().getattr(fid).await?)
+        self.posix().getattr(fid).await
     }
 
     /// Target of a symbolic link.
