@@ -77,7 +77,7 @@ impl Spills {
         let mut next = of_pool.target.as_str();
         for _ in 0..=wanted.len() {
             if next == pool {
-                return Err(Code::Loop);
+                return Err(Code::Invalid);
             }
             next = wanted.get(next).map_or("", |of| of.target.as_str());
         }
@@ -136,7 +136,8 @@ impl Osts {
     }
 
     fn set_spill_target(self: &Arc<Osts>, pool: &str, target: &str) -> Result<(), Code> {
-        if !target.is_empty() && self.table().pool(target).is_none() {
+        // Of the stored order: what the MGS keeps is set before it has told which pools there are.
+        if !target.is_empty() && !self.table().order.pools().any(|(pool, _)| pool == target) {
             return Err(Code::Invalid);
         }
         self.set_spill(pool, |of| of.target = target.to_owned())
@@ -209,9 +210,9 @@ mod tests {
     #[test]
     fn a_pool_spills_to_another_one_and_never_back() {
         let spills = Spills::default();
-        assert_eq!(spills.set("a", to("a")), Err(Code::Loop));
+        assert_eq!(spills.set("a", to("a")), Err(Code::Invalid));
         assert_eq!((spills.set("a", to("b")), spills.set("b", to("c"))), (Ok(()), Ok(())));
-        assert_eq!(spills.set("c", to("a")), Err(Code::Loop));
+        assert_eq!(spills.set("c", to("a")), Err(Code::Invalid));
         assert!(spills.to_watch().is_empty(), "no threshold");
         spills.set("b", |of| of.threshold_pct = 80).expect("it is no loop");
         assert_eq!(spills.to_watch().keys().collect::<Vec<_>>(), ["b"]);
