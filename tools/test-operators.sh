@@ -879,6 +879,40 @@ EOS
   done
 }
 
+# A pool that is used up to its threshold spills, as the MGS keeps it: also after the MDT was killed.
+t_pool_spill() {
+  local pool="lod.$two_fsname-*.pool.sflash" n
+  spill() { lctl get_param -n "$pool.spill_$1"; }
+  gets() { rm -f "$two_a/spilled"; "$LFS" setstripe -p sflash "$two_a/spilled"; [ "$("$LFS" getstripe -p "$two_a/spilled")" = "$1" ]; }
+  for n in sflash:0-1 sdisk:2-3; do
+    lctl pool_new "$two_fsname.${n%:*}" > /dev/null
+    lctl pool_add "$two_fsname.${n%:*}" "OST[${n#*:}]" > /dev/null
+  done
+  until_true 10 gets sflash
+  [ "$(spill threshold_pct) $(spill is_active) $(spill hit)" = "0 0 0" ]
+  must_fail 22 lctl set_param "$pool.spill_target=nosuch"
+  must_fail 22 lctl set_param "$pool.spill_target=sflash"
+  must_fail 22 lctl set_param "$pool.spill_threshold_pct=101"
+  lctl set_param -P "$pool.spill_target=sdisk" > /dev/null
+  # The disk of these tests is used by a percent at least.
+  lctl set_param -P "$pool.spill_threshold_pct=1" > /dev/null
+  until_true 20 gets sdisk
+  [ "$(spill target) $(spill is_active)" = "sdisk 1" ]
+  [ "$(spill hit)" -gt 0 ]
+  kill_mds
+  start_mds
+  until_true 30 gets sdisk
+  lctl set_param -P "$pool.spill_threshold_pct=0" > /dev/null
+  until_true 20 gets sflash
+  lctl set_param -P -d "$pool.spill_threshold_pct" > /dev/null
+  lctl set_param -P -d "$pool.spill_target" > /dev/null
+  rm "$two_a/spilled"
+  for n in sflash:0-1 sdisk:2-3; do
+    lctl pool_remove "$two_fsname.${n%:*}" "OST[${n#*:}]" > /dev/null
+    lctl pool_destroy "$two_fsname.${n%:*}" > /dev/null
+  done
+}
+
 # A directory is a project: its users share its limits, nothing of another project comes in, and df shows what is left.
 t_projects() {
   local dir=$two_a/projects n
@@ -2051,7 +2085,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health io_scheduler idle_disk read_cache drain dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter rpc_stats direct_io stat survey kept pools policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health io_scheduler idle_disk read_cache drain dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter rpc_stats direct_io stat survey kept pools pool_spill policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [[ $case = disk_fails || $case = io_scheduler || $case = idle_disk || $case = read_cache ]] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

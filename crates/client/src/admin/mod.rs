@@ -127,23 +127,7 @@ impl Admin {
 
     /// Learns what is new in the configuration, if the MGS says so within `wait`. A client that holds nothing hears of nothing.
     pub async fn learn(&self, wait: Duration) {
-        let targets = &self.shared.targets;
-        let learn = async {
-            loop {
-                let question = targets.config().question(0);
-                match targets.mgs().call(question).await {
-                    Ok(answered) => targets.set_config(answered.reply),
-                    Err(error) => {
-                        tracing::debug!(%error, "the MGS does not tell the configuration");
-                        return;
-                    }
-                }
-                if targets.config().is_whole() {
-                    return;
-                }
-            }
-        };
-        self.shared.rt.timeout(wait, learn).await;
+        self.shared.rt.timeout(wait, self.shared.targets.learn()).await;
     }
 
     /// Name of the file system.

@@ -36,6 +36,10 @@ const FREE_UNTOLD_TIME: Duration = Duration::from_secs(10);
 const CHANGING_PAUSE: Duration = Duration::from_millis(200);
 /// For how long.
 const CHANGING_TIME: Duration = Duration::from_secs(4);
+/// How long the MGS may take to say what is in pools.
+const LEARN_TIME: Duration = Duration::from_secs(1);
+/// Who has written for an owner in this time has a lease, and hears of pools that change.
+const LISTENS_TIME: Duration = Duration::from_secs(3);
 /// How often what nobody uses is given back.
 const TICK: Duration = Duration::from_secs(1);
 /// When an owner is forgotten that nothing is written for.
@@ -335,11 +339,22 @@ impl Budgets {
             },
             Err(error) => return Err(error),
         };
+        if self.may_not_know_pools(key, &answer, asked_at) {
+            self.rt.timeout(LEARN_TIME, self.targets.learn()).await;
+        }
         let mut owners = self.owners.lock();
         let budget = owners.entry(key.clone()).or_default();
         budget.answered(&answer, (asked_at, least));
         budget.told = held + answer.bytes;
         Ok(answer.is_changing)
+    }
+
+    /// Whether this client may not have heard yet what the pools have that the MDT names: one that holds nothing hears of nothing.
+    fn may_not_know_pools(&self, key: &Key, answer: &SpaceHeld, asked_at: Time) -> bool {
+        let owners = self.owners.lock();
+        let known = owners.get(key).filter(|budget| asked_at < budget.used_at + LISTENS_TIME);
+        let known = known.map(|budget| &budget.pools[..]).unwrap_or_default();
+        answer.pools.iter().any(|pool| !known.iter().any(|known| **known == **pool))
     }
 
     /// What of the owner's is permitted or written, and no target has answered.

@@ -474,6 +474,23 @@ impl Targets {
         config.is_whole() && config.target(id).is_some()
     }
 
+    /// Asks the MGS what is new in the configuration, until it has told all of it or does not answer.
+    pub(crate) async fn learn(&self) {
+        loop {
+            let question = self.config().question(0);
+            match self.mgs().call(question).await {
+                Ok(answered) => self.set_config(answered.reply),
+                Err(error) => {
+                    tracing::debug!(%error, "the MGS does not tell the configuration");
+                    return;
+                }
+            }
+            if self.config().is_whole() {
+                return;
+            }
+        }
+    }
+
     /// Takes news of the configuration over; what is older than what is known is ignored.
     pub(crate) fn set_config(&self, page: Config) {
         let told: Vec<_> = page.targets.iter().map(|entry| (entry.target, entry.nids.clone())).collect();

@@ -30,6 +30,8 @@ pub struct Order {
     replaced: BTreeMap<OstIndex, Replaced>,
     /// Most bytes of a new file that lie on the MDT; `None` for as many as can.
     on_mdt_max: Option<u64>,
+    /// Pools that are full, and those whose OSTs new objects get instead.
+    spills: BTreeMap<String, String>,
 }
 
 /// An OST that took the place of a lost one: what older sequences name is lost, so nothing that is new may be named by them.
@@ -90,6 +92,30 @@ impl Order {
         Order { on_mdt_max, ..self }
     }
 
+    /// The same order, in which pools spill from here to there.
+    pub fn spilling(self, spills: BTreeMap<String, String>) -> Order {
+        Order { spills, ..self }
+    }
+
+    /// Pools that are full, and those whose OSTs new objects get instead.
+    pub fn spills(&self) -> &BTreeMap<String, String> {
+        &self.spills
+    }
+
+    /// The pools that new objects of `hint` go past, from the one that it asks for on. Who names OSTs gets them, whatever is full.
+    pub fn spilled<'a>(&'a self, hint: &'a LayoutHint) -> impl Iterator<Item = &'a str> {
+        let names_osts = !hint.osts.is_empty() || first_of(hint).is_some();
+        let next = |pool: &&'a str| self.next_pool(pool);
+        let first = Some(hint.pool.as_str()).filter(|pool| !names_osts && self.pools.contains_key(*pool));
+        let all = std::iter::successors(first, next).take(self.spills.len());
+        all.filter(|pool| self.next_pool(pool).is_some())
+    }
+
+    /// Where a pool spills to.
+    fn next_pool(&self, pool: &str) -> Option<&str> {
+        self.spills.get(pool).map(String::as_str).filter(|next| self.pools.contains_key(*next))
+    }
+
     /// Most bytes of a new file that lie on the MDT; `None` for as many as can.
     pub fn on_mdt_max(&self) -> Option<u64> {
         self.on_mdt_max
@@ -118,8 +144,10 @@ impl Order {
 
     /// The OSTs from which `hint` chooses, and the pool that they are of.
     fn chosen<'a>(&'a self, hint: &'a LayoutHint) -> (&'a Order, &'a str) {
-        match self.pools.get(&hint.pool) {
-            Some(order) => (order, &hint.pool),
+        let last = self.spilled(hint).last().and_then(|pool| self.next_pool(pool));
+        let pool = last.unwrap_or(&hint.pool);
+        match self.pools.get(pool) {
+            Some(order) => (order, pool),
             None => (self, ""),
         }
     }
@@ -413,8 +441,7 @@ fn allocate_parts(id: Fid, parts: &[HintPart], order: &Order) -> Result<Layout, 
         if wanted.stripe_size == 0 {
             wanted.stripe_size = STRIPE_SIZE_DEFAULT;
         }
-        let (_, pool) = order.chosen(&wanted);
-        let pool = pool.to_owned();
+        let pool = if order.pools.contains_key(&wanted.pool) { wanted.pool.clone() } else { String::new() };
         let pending = Component { pool, ..Component::without_objects(id, (start, part.end), Some(wanted)) };
         components.push(if start == 0 { placed(&pending, id, order)? } else { pending });
         start = part.end;
@@ -657,6 +684,42 @@ mod tests {
             let hint = LayoutHint { pool: "three".into(), ..hint(1) };
             assert!([1, 2].contains(&osts_of(oid, &hint, &order).expect("a layout")[0]));
         }
+    }
+
+    #[test]
+    fn a_full_pool_spills_to_another_one() {
+        let order = two_by_two().with_pools(&pools(&[("flash", &[0]), ("disk", &[1, 2]), ("slow", &[3])]));
+        let of = |order: &Order, hint: LayoutHint| {
+            let layout = allocate(ID, &LayoutHint { pool: "flash".into(), ..hint }, order)?;
+            let mut osts: Vec<u32> = layout.osts().map(|ost| ost.0).collect();
+            osts.sort_unstable();
+            Ok::<_, Code>((osts, layout.components[0].pool.clone()))
+        };
+        let is = |osts: &[u32], pool: &str| Ok((osts.to_vec(), pool.to_owned()));
+        let spilling = |pairs: &[(&str, &str)]| {
+            let spills = pairs.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned()));
+            order.clone().spilling(spills.collect())
+        };
+        assert_eq!(of(&order, hint(-1)), is(&[0], "flash"));
+        let one = spilling(&[("flash", "disk")]);
+        assert_eq!(of(&one, hint(-1)), is(&[1, 2], "disk"));
+        assert_eq!(
+            of(&one, LayoutHint { osts: indexes(&[0]), ..hint(0) }),
+            is(&[0], "flash"),
+            "they are named"
+        );
+        let two = spilling(&[("flash", "disk"), ("disk", "slow")]);
+        assert_eq!(of(&two, hint(-1)), is(&[3], "slow"));
+        let asked = LayoutHint { pool: "flash".into(), ..hint(1) };
+        assert_eq!(two.spilled(&asked).collect::<Vec<_>>(), ["flash", "disk"]);
+        assert_eq!(of(&spilling(&[("flash", "none")]), hint(-1)), is(&[0], "flash"), "there is none");
+        let round = spilling(&[("flash", "disk"), ("disk", "flash")]);
+        assert!(of(&round, hint(-1)).is_ok(), "it ends");
+        let parts = vec![HintPart::new(1 << 20, asked.clone()), HintPart::new(u64::MAX, asked)];
+        let layout =
+            allocate(ID, &LayoutHint { parts, ..LayoutHint::default() }, &one).expect("there are OSTs");
+        let pools: Vec<&str> = layout.components.iter().map(|of| of.pool.as_str()).collect();
+        assert_eq!(pools, ["disk", "flash"], "what has no objects yet has a wish");
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod revoke;
 mod searches;
 mod sequence;
 mod sharing;
+mod spill;
 mod stats;
 
 #[cfg(test)]
@@ -306,6 +307,7 @@ impl Shown for Mdt {
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
         self.objects.osts.parameters(tree);
+        self.objects.osts.spill_parameters(tree);
         self.load.parameters(tree);
         self.lfsck.parameters(tree);
         self.hsm.parameters(tree);

@@ -26,15 +26,18 @@ use super::destroy::Destroyer;
 use super::keys;
 use super::owners::Numbers;
 use super::sequence::Sequences;
+use super::spill::Spills;
 use crate::data::Data;
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;
-/// Version of the format of the stored order.
+/// Version of the format of the stored order: pools spill.
+const FORMAT_SPILLS: u8 = 5;
+/// The one before, which is written as long as no pool spills.
 const FORMAT: u8 = 4;
-/// The one before: nobody took a lost one's place.
+/// The one before that: nobody took a lost one's place.
 const FORMAT_POOLS: u8 = 3;
-/// The one before that: no pools.
+/// And before that: no pools.
 const FORMAT_MARKED: u8 = 2;
 /// And before that: nothing of what is avoided.
 const FORMAT_PLAIN: u8 = 1;
@@ -87,6 +90,7 @@ pub struct Osts {
     /// One state follows the other.
     turn: Semaphore,
     away: Away,
+    spills: Arc<Spills>,
     /// Most bytes of a new file that lie on the MDT, as an operator wants it; the newest order has it when that is durable.
     on_mdt_max: Mutex<Option<u64>>,
     /// Those that were told, or are being told, what the lost one had whose place they took.
@@ -107,6 +111,7 @@ pub struct Table {
     pools: Arc<Pools>,
     /// Pools of which the log says already that they cannot give what they are asked for.
     told: Mutex<BTreeSet<String>>,
+    spills: Arc<Spills>,
     /// The MGS has told it: before, nobody knows which OSTs and pools there are.
     pub is_told: bool,
 }
@@ -134,6 +139,9 @@ impl Table {
         }
         let made = allocate::allocate(id, hint, &self.order);
         self.look(&made, hint);
+        if let Ok(layout) = &made {
+            self.count(hint, layout);
+        }
         made
     }
 
@@ -164,7 +172,22 @@ impl Table {
         for wanted in layout.components.iter().filter_map(|component| component.wanted.as_deref()) {
             self.look(&made, wanted);
         }
+        if let Ok(Some(made)) = &made {
+            let pairs = layout.components.iter().zip(&made.components);
+            let placed = pairs.filter(|(before, now)| !before.is_placed() && now.is_placed());
+            let wanted = placed.filter_map(|(before, _)| before.wanted.as_deref());
+            wanted.for_each(|wanted| self.spills.count(wanted, &self.order));
+        }
         made
+    }
+
+    /// Counts what went past a full pool: of several components the first one that has objects.
+    fn count(&self, hint: &LayoutHint, layout: &Layout) {
+        if hint.parts.is_empty() {
+            return self.spills.count(hint, &self.order);
+        }
+        let parts = hint.parts.iter().zip(&layout.components).filter(|(_, of)| of.osts().next().is_some());
+        parts.for_each(|(part, _)| self.spills.count(&part.hint(), &self.order));
     }
 
     /// A pool without OSTs is told of in the log.
@@ -191,6 +214,7 @@ impl Osts {
         let label = env.store.label();
         let order = load_order(&env.store)?;
         let on_mdt_max = Mutex::new(order.on_mdt_max());
+        let spills = Arc::new(Spills::default());
         Ok(Osts {
             rt: env.rt.clone(),
             hub: env.hub.clone(),
@@ -201,11 +225,12 @@ impl Osts {
             client: label.uuid,
             store: env.store.clone(),
             sequences,
-            table: RwLock::new(Arc::new(Table { order, ..Table::default() })),
+            table: RwLock::new(Arc::new(Table { order, spills: spills.clone(), ..Table::default() })),
             told: AtomicBool::new(env.mgs.is_none()),
             reordering: RwLock::new(false),
             turn: Semaphore::new(1),
             away: Away::default(),
+            spills,
             on_mdt_max,
             told_lost: Mutex::default(),
             changed: Notify::new(),
@@ -298,8 +323,8 @@ impl Osts {
         let degraded = config.degraded().filter_map(TargetId::ost_index).collect();
         let pools = Arc::new(config.pools().clone());
         let removed = Arc::new(config.removed().filter_map(TargetId::ost_index).collect());
-        let told = Mutex::default();
-        let table = Table { order, nids, removed, degraded, pools, told, is_told: true };
+        let (told, spills) = (Mutex::default(), self.spills.clone());
+        let table = Table { order, nids, removed, degraded, pools, told, spills, is_told: true };
         let before = self.put(table).await?;
         let table = self.table();
         self.bar_removed(&before, &table);
@@ -403,8 +428,8 @@ impl Osts {
         let (nids, removed) = (now.nids.clone(), now.removed.clone());
         let (degraded, pools) = (now.degraded.clone(), now.pools.clone());
         let order = Order::from_osts(now.order.osts().to_vec()).replacing(now.order.replaced().clone());
-        let (told, is_told) = (Mutex::default(), now.is_told);
-        self.put(Table { order, nids, removed, degraded, pools, told, is_told }).await?;
+        let (told, spills, is_told) = (Mutex::default(), self.spills.clone(), now.is_told);
+        self.put(Table { order, nids, removed, degraded, pools, told, spills, is_told }).await?;
         self.changed.notify_waiters();
         Ok(())
     }
@@ -435,7 +460,7 @@ impl Osts {
     async fn put(&self, table: Table) -> Result<Arc<Table>, StoreError> {
         let avoided = table.degraded.iter().copied().chain(self.away.avoided()).collect();
         let order = table.order.clone().avoiding(avoided).with_pools(&table.pools);
-        let order = order.with_on_mdt_max(*self.on_mdt_max.lock());
+        let order = order.with_on_mdt_max(*self.on_mdt_max.lock()).spilling(self.spills.active());
         let table = Table { order, ..table };
         if table.order != self.table().order {
             self.recovery.until_over().await;
@@ -458,6 +483,11 @@ impl Osts {
     /// Those that are not reached.
     pub(super) fn away(&self) -> &Away {
         &self.away
+    }
+
+    /// Pools that spill, or may.
+    pub(super) fn spills(&self) -> &Spills {
+        &self.spills
     }
 
     pub(super) fn rt(&self) -> &Rt {
@@ -494,10 +524,20 @@ fn load_order(store: &Store) -> Result<Order, StoreError> {
 /// An order as it was stored.
 fn order_of(value: &Bytes) -> Option<Order> {
     match *value.first()? {
+        FORMAT_SPILLS => spilling(&mut Reader::new(value.slice(1..))).ok(),
         FORMAT => whole(&mut Reader::new(value.slice(1..))).ok(),
         FORMAT_POOLS => with_pools(&mut Reader::new(value.slice(1..))).ok(),
         _ => without_pools(value),
     }
+}
+
+/// Behind what pools spill from and to there is an order without that.
+fn spilling(from: &mut Reader) -> Result<Order, DecodeError> {
+    let (pools, targets) = (from.take::<Vec<String>>()?, from.take::<Vec<String>>()?);
+    if pools.len() != targets.len() {
+        return Err(DecodeError::BadValue);
+    }
+    Ok(whole(from)?.spilling(pools.into_iter().zip(targets).collect()))
 }
 
 fn whole(from: &mut Reader) -> Result<Order, DecodeError> {
@@ -536,6 +576,11 @@ fn without_pools(value: &[u8]) -> Option<Order> {
 
 fn order_value(order: &Order) -> Bytes {
     let mut value = vec![FORMAT];
+    if !order.spills().is_empty() {
+        value = vec![FORMAT_SPILLS];
+        order.spills().keys().cloned().collect::<Vec<_>>().put(&mut value);
+        order.spills().values().cloned().collect::<Vec<_>>().put(&mut value);
+    }
     order.osts().to_vec().put(&mut value);
     order.avoided().to_vec().put(&mut value);
     let pools = order.pools().map(|(name, osts)| PoolEntry { name: name.to_owned(), osts: osts.to_vec() });
@@ -629,6 +674,12 @@ mod tests {
         }
         let bounded = order_value(&order.clone().with_on_mdt_max(Some(65_536)));
         assert_eq!(bounded, [&value[..], &[0, 0, 1, 0, 0, 0, 0, 0]].concat());
-        assert_eq!(order_of(&bounded), Some(order.with_on_mdt_max(Some(65_536))));
+        let order = order.with_on_mdt_max(Some(65_536));
+        assert_eq!(order_of(&bounded), Some(order.clone()));
+        let order = order.spilling(BTreeMap::from([("a".to_owned(), "b".to_owned())]));
+        let spilling = order_value(&order);
+        let front = [5, 1, 0, 0, 0, 1, 0, 0, 0, b'a', 1, 0, 0, 0, 1, 0, 0, 0, b'b'];
+        assert_eq!(spilling, [&front[..], &bounded[1..]].concat());
+        assert_eq!(order_of(&spilling), Some(order));
     }
 }

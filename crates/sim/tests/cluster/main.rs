@@ -17,4 +17,5 @@ mod quotas;
 mod renumbered;
 mod replaced;
 mod sizes;
+mod spill;
 mod statahead;

@@ -182,6 +182,31 @@ fn a_limit_of_a_pool_and_one_of_all_hold_both() {
     }
 }
 
+/// Who holds nothing hears of nothing: it has to ask what a pool has before it writes there.
+#[test]
+fn a_client_that_did_not_listen_keeps_to_a_limit() {
+    for seed in 20..24 {
+        with_cluster(seed, Shape { osts: 4, osts_per_oss: 2 }, async |cluster| {
+            let (rt, a) = mount(cluster, "a").await;
+            let (_, b) = mount(cluster, "b").await;
+            for name in ["flash", "disk"] {
+                change(cluster, name, POOL_NEW, &[]).await;
+            }
+            // Both have heard of pools that have nothing, and listen no more.
+            a.admin().learn(WAIT).await;
+            b.admin().learn(WAIT).await;
+            rt.sleep(Duration::from_secs(120)).await;
+            change(cluster, "flash", POOL_ADD, &[0, 1]).await;
+            let one = create(&a, "one", of_pool("flash")).await;
+            limit(&a, "flash", 3 << 20).await;
+            let two = b.files().open(&bob(), one.0, READ_WRITE).await.expect("it is there");
+            assert_eq!(fill(&b, two, 9).await, 3);
+            b.files().fsync(two).await.expect("it was permitted");
+            assert_eq!(used(&rt, &a, "flash").await, 3 << 20);
+        });
+    }
+}
+
 #[test]
 fn what_is_added_to_a_pool_counts_there() {
     check(4, async |cluster, rt, a| {
