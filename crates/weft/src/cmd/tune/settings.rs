@@ -12,8 +12,7 @@ const NO_GAIN: &str = "none";
 const NOT_MEASURED: &str = "not measured";
 
 /// Gain of `none` for disks without heads. Figures: `docs/benchmarks.md#schedulers`.
-const SCHEDULER_GAIN: &str =
-    "4.4 us of the processor in place of 5.7 for a read of 4 KiB, 32 at a time, and 4.5 in place of 6.6 for a write";
+const SCHEDULER_GAIN: &str = "4.4 us of the processor in place of 5.7 for a read of 4 KiB, 32 at a time, and 4.5 in place of 6.6 for a write";
 
 /// A setting of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
