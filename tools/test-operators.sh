@@ -1908,7 +1908,7 @@ t_words() {
   must_fail 2 "$LFS" setstripe -Q worded
   absent -- "-- -Q" "$work/err"
   [ ! -e worded ]
-  must_fail 2 "$LFS" ladvise
+  must_fail 2 "$LFS" heat_get
   grep -q "not available yet" "$work/err"
   must_fail 2 "$LFS" getstirpe
   grep -q "getstirpe: no such command" "$work/err"
