@@ -463,7 +463,7 @@ t_io_scheduler() {
   grep -q "HEALTHY" "$work/status"
   [ "$(lctl get_param -n health_check 2> "$work/why")" = healthy ]
   grep -q "the I/O scheduler of a disk does not suit it" "$work/why"
-  alone "$WEFT" tune --check --json > "$work/tune"
+  in_two "$WEFT" tune --check --json > "$work/tune"
   grep -q "\"I/O scheduler of $(loop_of)\"" "$work/tune"
   [ "$(scheduler_of_disk)" = mq-deadline ]
   must_fail 22 lctl set_param "osd-weft.$ost.tune_disk=yes"
@@ -519,8 +519,8 @@ t_read_cache() {
   rm "$two_a/hot"
 }
 
-# Bytes that were written to the loop device of a mount point.
-written_to() { awk '{ print $7 * 512 }' "/sys/block/$(basename "$(findmnt -n -o SOURCE "$1")")/stat"; }
+# Sectors of 512 bytes that were written to the loop device of a mount point.
+written_to() { awk '{ print $7 }' "/sys/block/$(basename "$(findmnt -n -o SOURCE "$1")")/stat"; }
 # What the file system below has in memory, and would write some seconds later, counts.
 stays_unwritten() {
   local before
@@ -551,7 +551,7 @@ t_idle_disk() {
   in_two "$WEFT" down "$idle.mnt"
   umount "$idle"
   rm -f "/etc/weft/i$two_id".*.key "$work/idle.image"
-  echo "$((after - before)) bytes in $seconds s"
+  echo "$(((after - before) * 512)) bytes in $seconds s"
   [ "$before" -gt 0 ]
   [ "$after" = "$before" ]
 }
@@ -1227,18 +1227,21 @@ for path in sys.argv[1:]:
         got = os.preadv(fd, [memoryview(memory)[3:]], at)
         assert memory[3:3 + got] == whole[at:at + length], (path, at)
 END
-  in_two tc qdisc add dev lo root tbf rate 1gbit burst 1mb latency 400ms
+  # A file that nobody else has read: its lock is asked for once.
+  "$LFS" setstripe -c 1 -i 0 "$two_a/large"
+  in_two tc qdisc add dev lo root tbf rate 200mbit burst 1mb latency 400ms
   lctl set_param "osc.$two_fsname-*.rpc_stats=0" > /dev/null
-  dd if=/dev/zero of="$two_a/direct" bs=64M count=1 oflag=direct conv=notrunc status=none
+  dd if=/dev/zero of="$two_a/large" bs=64M count=1 oflag=direct conv=notrunc status=none
   "$WEFT" sync "$two_a"
+  lctl get_param -n "osc.$two_fsname-OST0000-*.rpc_stats" | sed -n '/^rpcs in flight/,/^$/p'
   echo "writes with 8 and more in flight: $(busy_rpcs 6) %"
   [ "$(busy_rpcs 6)" -ge 50 ]
   lctl set_param "osc.$two_fsname-*.rpc_stats=0" > /dev/null
-  dd if="$two_b/direct" of=/dev/null bs=64M count=1 iflag=direct status=none
+  dd if="$two_b/large" of=/dev/null bs=64M count=1 iflag=direct status=none
   in_two tc qdisc del dev lo root
   echo "reads with 8 and more in flight: $(busy_rpcs 2) %"
   [ "$(busy_rpcs 2)" -ge 50 ]
-  rm "$two_a/direct"
+  rm "$two_a/direct" "$two_a/large"
 }
 
 t_stat() {
@@ -2037,7 +2040,7 @@ t_words() {
   must_fail 2 "$LFS" setstripe -Q worded
   absent -- "-- -Q" "$work/err"
   [ ! -e worded ]
-  must_fail 2 "$LFS" ladvise
+  must_fail 2 "$LFS" heat_get
   grep -q "not available yet" "$work/err"
   must_fail 2 "$LFS" getstirpe
   grep -q "getstirpe: no such command" "$work/err"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{AskError, Caller, Client};
+use client::{AskError, Caller, Client, Error};
 use proto::{Code, Fid, FileKind, TargetId, TargetKind};
 use rt::wait::join_all;
 
@@ -175,6 +175,16 @@ async fn spaces(client: &Client) -> Spaces {
     Spaces { fsname: client.admin().fsname(), targets }
 }
 
+/// Tells the OSTs what will be done with a file.
+async fn advise(client: &Client, caller: &Caller, fid: Fid, value: &[u8]) -> Result<()> {
+    let Advice::WillRead { start, end } = control::decode(value).map_err(|_| Errno::INVALID)?;
+    client.will_read(caller, fid, start..end).await.map_err(|error| match error {
+        // "Not supported" is what other file systems say of the attribute.
+        Error::Refused(Code::NotSupported) => Errno::NO_ATTRIBUTE,
+        error => error.into(),
+    })
+}
+
 /// Sets a control attribute.
 pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value: &[u8]) -> Result<()> {
     let client = mount.client;
@@ -187,8 +197,7 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
         return Ok(client.migrate(caller, fid, hint.into()).await?);
     }
     if name == control::ADVISE.as_bytes() {
-        let Advice::WillRead { start, end } = control::decode(value).map_err(|_| Errno::INVALID)?;
-        return Ok(Box::pin(client.will_read(caller, fid, start..end)).await?);
+        return Box::pin(advise(client, caller, fid, value)).await;
     }
     if name == hsm::HSM.as_bytes() {
         return Box::pin(hsm::set(client, caller, fid, value)).await;

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod answers;
+mod counting;
 mod parameters;
 mod readahead;
 mod settings;

@@ -31,6 +31,7 @@ impl Admin {
         self.read_ahead_in(tree);
         self.statahead_in(tree);
         self.ahead_in(tree);
+        self.counting_in(tree);
         self.switches_in(tree);
         let targets: Vec<TargetId> = self.shared.targets.sessions().into_keys().collect();
         for target in &targets {

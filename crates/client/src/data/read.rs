@@ -256,7 +256,8 @@ impl Data {
         reading: Option<Reading<'_>>,
     ) -> Result<Given> {
         let target = self.targets.data(ask.place.target).await?;
-        let waits = target.rpcs().wait(ask.len);
+        let rpcs = target.rpcs();
+        let waits = rpcs.wait(ask.len);
         let _ahead = match reading.as_ref().is_some_and(Reading::is_ahead) {
             true => Some(target.reads_ahead.acquire().await.map_err(|_| Error::Closed)?),
             false => None,
@@ -270,7 +271,7 @@ impl Data {
         let object = ask.place.object;
         tracing::trace!(?object, ask.offset, ask.len, locked, "read");
         let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;
-        let under = target.rpcs().begin(Way::Read, (ask.offset, ask.len), self.rt.now());
+        let under = rpcs.begin(Way::Read, (ask.offset, ask.len), self.rt.now());
         let answered = target.call(Read { object, offset: ask.offset, len, locked }).await;
         under.done(self.rt.now());
         match answered {

@@ -145,7 +145,8 @@ impl WriteBack {
                 let began = self.rt.now();
                 let bytes = parts.iter().map(|part| u64::from(part.len)).sum();
                 let first = parts.first().map_or(0, |part| part.offset);
-                let under = target.rpcs().begin(Way::Write, (first, bytes), began);
+                let rpcs = target.rpcs();
+                let under = rpcs.begin(Way::Write, (first, bytes), began);
                 let answered = match parts[..] {
                     [WritePart { offset, len }] => {
                         tracing::trace!(?object, offset, len, "write");
@@ -193,7 +194,8 @@ impl WriteBack {
         let target = self.targets.data(holder).await?;
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
         let write = Write { object, offset, time, locked, sync, owner: file.owner() };
-        let under = target.rpcs().begin(Way::WritePast, (offset, data.len() as u64), self.rt.now());
+        let rpcs = target.rpcs();
+        let under = rpcs.begin(Way::WritePast, (offset, data.len() as u64), self.rt.now());
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
         under.done(self.rt.now());
         // Who read meanwhile may have the bytes of before.

@@ -1,6 +1,7 @@
 //! The sessions with the targets of the file system, made on first use.
 
 mod ask;
+mod counting;
 mod pace;
 mod pending;
 mod requests;
@@ -21,6 +22,7 @@ use rt::{BoxFuture, Rt};
 
 use crate::order::{CONFIG, LEAF, Mutex, ReadGuard, RwLock, SESSIONS};
 use crate::{Error, Limits, Result};
+use counting::{Counted, Counting, DISABLED, Slot};
 use pace::Pace;
 use requests::Requests;
 use rpcs::{Changes, Rpcs};
@@ -57,10 +59,11 @@ pub(crate) struct Target {
     /// How long large writes take.
     pub(crate) pace: Pace,
     rt: Rt,
-    /// Made with the first request for data.
-    rpcs: OnceLock<Box<Rpcs>>,
-    /// Made with the first change.
-    changes: OnceLock<Box<Changes>>,
+    counting: Arc<Counting>,
+    /// Of requests for data.
+    rpcs: Slot<Rpcs>,
+    /// Of changes.
+    changes: Slot<Changes>,
     /// Newest transno of a reply.
     newest: AtomicU64,
     /// Something was asked since this was last looked at.
@@ -92,7 +95,7 @@ impl Target {
         requests: Arc<Requests>,
         lease: Option<Arc<dyn SignOfLife>>,
         shortage: Arc<Shortage>,
-        (rpcs_in_flight_max, notes): (u32, Option<Notes>),
+        (rpcs_in_flight_max, notes, counting): (u32, Option<Notes>, Arc<Counting>),
     ) -> Target {
         let permits = rpcs_in_flight_max.max(1) as usize;
         Target {
@@ -104,8 +107,9 @@ impl Target {
             reads_ahead: Semaphore::new(permits.div_ceil(2)),
             pace: Pace::default(),
             rt: rt.clone(),
-            rpcs: OnceLock::new(),
-            changes: OnceLock::new(),
+            counting,
+            rpcs: Slot::empty(),
+            changes: Slot::empty(),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),
             notes,
@@ -118,7 +122,8 @@ impl Target {
     pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
         self.begin().await;
-        let _changing = O::CHANGES.then(|| self.changes().begin());
+        let changes = if O::CHANGES { self.changes() } else { None };
+        let _changing = changes.as_deref().map(Changes::begin);
         let answered = self.import.call(operation).await?;
         self.note(answered.transno);
         // It may have brought something to hold.
@@ -155,25 +160,32 @@ impl Target {
         Ok(answered)
     }
 
-    /// Its requests for data.
-    pub(crate) fn rpcs(&self) -> &Rpcs {
-        self.rpcs.get_or_init(|| Box::new(Rpcs::new(&self.rt)))
+    /// Where its requests for data are counted.
+    pub(crate) fn rpcs(&self) -> Counted {
+        Counted(self.rpcs.get_or_make(&self.counting, || Rpcs::new(&self.rt)))
     }
 
-    /// Its changes of names and attributes.
-    fn changes(&self) -> &Changes {
-        self.changes.get_or_init(|| Box::new(Changes::new(&self.rt)))
+    /// Where its changes of names and attributes are counted.
+    fn changes(&self) -> Option<Arc<Changes>> {
+        self.changes.get_or_make(&self.counting, || Changes::new(&self.rt))
     }
 
     /// The text of `rpc_stats` of a session with an OST, which has not taken so many bytes yet, or with an MDT. Whoever looks at a
     /// session without requests makes it no larger.
     pub(crate) fn rpc_stats(&self, dirty_bytes: u64) -> String {
         let rt = &self.rt;
-        match (self.import.target().kind, self.rpcs.get(), self.changes.get()) {
-            (TargetKind::Ost, Some(rpcs), _) => rpcs.text(rt, dirty_bytes),
-            (TargetKind::Ost, None, _) => Rpcs::new(rt).text(rt, dirty_bytes),
-            (_, _, Some(changes)) => changes.text(rt),
-            (_, _, None) => Changes::new(rt).text(rt),
+        if !self.counting.is_on() {
+            return DISABLED.to_owned();
+        }
+        match self.import.target().kind {
+            TargetKind::Ost => match self.rpcs.get() {
+                Some(rpcs) => rpcs.text(rt, dirty_bytes),
+                None => Rpcs::new(rt).text(rt, dirty_bytes),
+            },
+            _ => match self.changes.get() {
+                Some(changes) => changes.text(rt),
+                None => Changes::new(rt).text(rt),
+            },
         }
     }
 
@@ -373,6 +385,7 @@ pub(crate) struct Targets {
     hub: Hub,
     client: ClientId,
     rpcs_in_flight_max: u32,
+    counting: Arc<Counting>,
     shortage: Arc<Shortage>,
     requests: Arc<Requests>,
     /// What was told ahead of MDTs.
@@ -411,6 +424,7 @@ impl Targets {
         let rpcs_in_flight_max = limits.rpcs_in_flight_max;
         let shortage =
             Arc::new(Shortage { plenty: AtomicU64::new(limits.dirty_bytes_max), count: AtomicUsize::new(0) });
+        let counting = Arc::new(Counting::new());
         Targets {
             hub: hub.clone(),
             client,
@@ -423,8 +437,9 @@ impl Targets {
                 requests.clone(),
                 None,
                 shortage.clone(),
-                (rpcs_in_flight_max, None),
+                (rpcs_in_flight_max, None, counting.clone()),
             )),
+            counting,
             requests,
             pending: Pending::default(),
             lease,
@@ -591,7 +606,7 @@ impl Targets {
                 requests,
                 lease,
                 shortage,
-                (self.rpcs_in_flight_max, notes),
+                (self.rpcs_in_flight_max, notes, self.counting.clone()),
             ))
         });
         Ok(target.clone())
@@ -627,6 +642,27 @@ impl Targets {
     /// Whether an OST may have too little space for what this client may have unsent.
     pub(crate) fn any_short(&self) -> bool {
         self.shortage.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether sessions have statistics.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.counting.is_on()
+    }
+
+    /// Sessions have statistics from now on, or have none and give up what they had.
+    pub(crate) fn set_counting(&self, is_on: bool) {
+        self.counting.set(is_on);
+        if !is_on {
+            for target in self.made.read().values() {
+                target.rpcs.clear();
+                target.changes.clear();
+            }
+        }
+    }
+
+    /// Bytes that the statistics of all sessions take.
+    pub(crate) fn counting_bytes(&self) -> usize {
+        self.made.read().values().map(|target| target.rpcs.bytes() + target.changes.bytes()).sum()
     }
 
     /// The session with `id`, if there has been one.

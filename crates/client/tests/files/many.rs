@@ -60,3 +60,29 @@ fn a_session_of_many_costs_what_one_of_few_does() {
     assert!(many.sessions <= few.sessions * 41 / 10, "{} and {}", few.sessions, many.sessions);
     assert!(many.change <= few.change * 2, "only what changed is told: {} and {}", few.change, many.change);
 }
+
+/// FEATURES I8: with 10,000 sessions that were used, statistics take so much, and nothing once they are switched off.
+#[test]
+fn statistics_of_many_sessions_can_be_given_up() {
+    const OSTS: u32 = 10_000;
+    let world = World::registered(1, OSTS);
+    world.sim.run_for(Duration::from_secs(60));
+    let client = world.mount();
+    let write = |osts: std::ops::Range<u32>, name: &str| {
+        world.run(async {
+            for ost in osts {
+                let handle = create_on(&client, format!("{name}{ost}").as_bytes(), ost as i32).await;
+                client.files().write(handle, 0, b"some").await.expect("there is room");
+                client.files().fsync(handle).await.expect("it is durable");
+                client.files().release(handle).await;
+            }
+        });
+    };
+    write(0..OSTS, "f");
+    let on = client.admin().session_stats_bytes();
+    client.admin().set_session_stats(false);
+    write(0..100, "g");
+    let off = client.admin().session_stats_bytes();
+    println!("statistics of {OSTS} sessions: {on} bytes, {off} when they are switched off");
+    assert!(on > 1000 * OSTS as usize && off == 0, "{on} and {off}");
+}

@@ -10,7 +10,7 @@ use proto::{Code, Fid};
 use crate::world::{MIB, World, create_on, root};
 
 /// What a mount has.
-const MEMORY: [&str; 13] = [
+const MEMORY: [&str; 14] = [
     "max_cached_mb",
     "max_dirty_mb",
     "unstable_stats",
@@ -24,6 +24,7 @@ const MEMORY: [&str; 13] = [
     "statahead_stats",
     "metadata_writeback",
     "metadata_writeback_stats",
+    "session_stats",
 ];
 
 fn registered<'a>(client: &'a Client, tree: Tree<'a, Setting<'a>>) -> Tree<'a, Setting<'a>> {
@@ -127,6 +128,37 @@ fn requests_for_data_are_counted() {
         assert!(read.contains("\n256:\t\t         1 100 100   |        0   0   0\n"), "{read}");
         assert_eq!(set(&client, "*.rpc_stats", "0").await, Ok(()));
         assert!(value(&client, "mdc.*.rpc_stats").ends_with("\n0:\t\t         0   0   0"));
+    });
+}
+
+/// Where they are switched off, no session has any; what the mount itself counts goes on.
+#[test]
+fn statistics_of_sessions_can_be_switched_off() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let write = async |name: &[u8], ost| {
+            let handle = create_on(&client, name, ost).await;
+            client.files().write(handle, 0, &[7; 4096]).await.expect("there is room");
+            client.files().fsync(handle).await.expect("it is durable");
+            client.files().read(handle, 0, 4096).await.expect("it is there");
+        };
+        write(b"f", 0).await;
+        assert!(client.admin().session_stats_bytes() > 0);
+        assert_eq!(set(&client, "llite.*.session_stats", "0").await, Ok(()));
+        assert_eq!(client.admin().session_stats_bytes(), 0, "what there was is given up");
+        write(b"g", 0).await;
+        write(b"h", 1).await;
+        assert_eq!(client.admin().session_stats_bytes(), 0);
+        for place in ["osc.*OST0000*", "osc.*OST0001*", "mdc.*"] {
+            assert_eq!(value(&client, &format!("{place}.rpc_stats")), "disabled");
+        }
+        assert!(value(&client, "llite.*.read_ahead_stats").contains("snapshot_time"));
+        assert_eq!(set(&client, "llite.*.session_stats", "1").await, Ok(()));
+        write(b"i", 1).await;
+        assert!(value(&client, "osc.*OST0001*.rpc_stats").contains("rpcs in flight"));
+        assert!(client.admin().session_stats_bytes() > 0);
+        assert!(set(&client, "llite.*.session_stats", "2").await.is_err());
     });
 }
 

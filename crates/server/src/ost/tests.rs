@@ -1,5 +1,6 @@
 //! An OST as its peers see it: an MGS and an OST in one simulated process.
 
+mod advised;
 mod fake;
 mod random;
 mod sealed;

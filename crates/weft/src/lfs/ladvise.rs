@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     for path in &arguments.paths {
         crate::control::set(path, ADVISE, &advice).map_err(|error| {
             let why = match error.raw_os_error() {
-                Some(libc::EOPNOTSUPP) => {
+                Some(libc::ENODATA) => {
                     "an OST keeps nothing of what it reads; \"lctl set_param osd-weft.*.read_cache_enable=1\" on its server changes that"
                         .to_owned()
                 }
