@@ -242,7 +242,7 @@ impl Shared {
 
     /// Copies everything but holes. The data keeps the time of its last change.
     async fn copy_all(self: &Arc<Self>, source: &Source, target: &Arc<FileState>) -> Result<()> {
-        let (size, time) = (source.attr.size, source.attr.mtime);
+        let (size, time) = (source.attr.size, source.attr.data_time());
         let layout = self.names.layouts.placed(target, (0, size)).await?;
         let eras = self.names.data.locks.eras(&layout).await?;
         let pins = self.names.data.locks.pin(target.fid, &layout, &whole(&layout), true, Locking::No).await?;

@@ -9,6 +9,16 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
+impl Timestamp {
+    /// One nanosecond earlier.
+    pub fn just_before(self) -> Timestamp {
+        match self.nanos.checked_sub(1) {
+            Some(nanos) => Timestamp { nanos, ..self },
+            None => Timestamp { secs: self.secs.saturating_sub(1), nanos: 999_999_999 },
+        }
+    }
+}
+
 /// A day of the Gregorian calendar: year, month, day.
 pub type Day = (i64, u8, u8);
 /// A time of the day: hour, minute, second.

@@ -114,6 +114,12 @@ impl Attr {
     pub fn kind(&self) -> FileKind {
         FileKind::from_mode(self.mode).unwrap_or(FileKind::File)
     }
+
+    /// The time with which the data of the file is written elsewhere: `mtime`, if a write set that. What was set later (utimensat) is in the
+    /// inode alone, and must not come from the objects, too: it may lie in the future, and would outlast what is set next.
+    pub fn data_time(&self) -> Timestamp {
+        if self.mtime > self.mtime_set { self.mtime_set.just_before() } else { self.mtime }
+    }
 }
 
 /// Whose a file is, as somebody knows it who holds its data or a part of it (`docs/operations.md#quotas`).

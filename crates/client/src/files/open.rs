@@ -197,7 +197,7 @@ impl OpenFiles {
     ) -> Result<Attr> {
         self.prepare_pages(handle, flags).await?;
         let entry = Entry { attr: made.attr, layout: made.layout, xattrs: made.xattrs, lock: made.lock };
-        match flags.truncate && flags.write {
+        match flags.truncate {
             true => self.cut_opened(caller, handle, &entry.attr).await,
             false => self.names.sizes.complete(&entry).await,
         }
@@ -302,7 +302,7 @@ impl OpenFiles {
             self.brought_head(fid, head, token, &brought);
         }
         self.prepare_pages(handle, flags).await?;
-        if flags.truncate && flags.write {
+        if flags.truncate {
             let cut = Box::pin(self.cut_opened(caller, handle, &attr)).await;
             if let Err(error) = cut {
                 self.release(handle).await;

@@ -33,7 +33,7 @@ impl Client {
             let shared = &self.shared;
             let entry = shared.names.layouts.fetch_entry(fid).await?;
             let Some(released) = entry.layout.filter(Layout::is_released) else { return Ok(None) };
-            let (size, time) = (entry.attr.size, entry.attr.mtime);
+            let (size, time) = (entry.attr.size, entry.attr.data_time());
             let state = self.hsm_state(fid).await?;
             let copy = (state.archive, state.copy);
             let handle = match shared.create_heir(released.wish()).await {

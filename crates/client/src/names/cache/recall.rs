@@ -112,8 +112,9 @@ impl MetadataCache {
     /// Has the kernel forget what was kept under `bits`.
     async fn forget_kept(&self, fid: Fid, bits: u32) {
         let mut forget = Vec::new();
-        // Nobody is ever let keep that a name is not there.
-        if bits & LOCK_LOOKUP != 0 {
+        // Nobody is ever let keep that a name is not there. The kernel asks for a name anew that it has forgotten, and not for an owner: chmod(2),
+        // utimensat(2) and sticky directories go by the one that came with the name.
+        if bits & (LOCK_LOOKUP | LOCK_PERM) != 0 {
             forget.push(Forget::NamesOf(fid));
         }
         if bits & (LOCK_PERM | LOCK_UPDATE | LOCK_LAYOUT | LOCK_XATTR) != 0 {
