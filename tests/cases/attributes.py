@@ -122,6 +122,38 @@ def chown_seen(a, b, run):
 @case
 @as_root
 @both_ways
+def new_owner_may(a, b, run):
+    """Whoever is given a file by the other mount may change its mode and times, and remove it where only owners may, at once."""
+    os.chmod(a, 0o1777)
+    file, there = path(a, "f"), path(b, "f")
+    ask = {
+        "chmod": lambda: os.chmod(there, 0o640),
+        "utime": lambda: os.utime(there, (7, 7)),
+        "unlink": lambda: os.unlink(there),
+    }
+    for n in range(run.rounds(5, 50)):
+        for name, change in ask.items():
+            put(file, b"x")
+            os.chown(file, FRIEND, FRIEND)
+            same(os.stat(there).st_uid, FRIEND, "before")
+            os.chown(file, NOBODY, NOBODY)
+            same(as_user(NOBODY, change), None, f"{name} {n}")
+
+
+@case
+@as_root
+@both_ways
+def truncated_by_reader(a, b, run):
+    """O_TRUNC of a file that is opened to read cuts it."""
+    for _ in range(run.rounds(5, 50)):
+        put(path(a, "f"), b"x" * 100)
+        os.close(os.open(path(b, "f"), os.O_RDONLY | os.O_TRUNC))
+        same(os.stat(path(a, "f")).st_size, 0, "size")
+
+
+@case
+@as_root
+@both_ways
 def suid_cleared_by_write(a, b, run):
     """A write by another user takes the set-user bits away, for both mounts."""
     os.chmod(a, 0o755)

@@ -63,6 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_nanosecond_earlier() {
+        let at = |secs, nanos| Timestamp { secs, nanos };
+        assert_eq!(at(5, 1).just_before(), at(5, 0));
+        assert_eq!(at(5, 0).just_before(), at(4, 999_999_999));
+    }
+
+    #[test]
     fn seconds_are_days_and_times() {
         let table = [
             (0, (1970, 1, 1), (0, 0, 0)),
