@@ -2088,7 +2088,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health io_scheduler idle_disk read_cache drain dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter rpc_stats direct_io stat survey kept pools pool_spill policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain io_scheduler idle_disk read_cache dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter rpc_stats direct_io stat survey kept pools pool_spill policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [[ $case = disk_fails || $case = io_scheduler || $case = idle_disk || $case = read_cache ]] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -95,6 +95,40 @@ fn everything_but_the_place_stays() {
     });
 }
 
+/// The time that was set is the inode's alone: the objects would show it again when it is set anew.
+#[test]
+fn a_time_that_was_set_does_not_move_along() {
+    check(2, async |cluster, _| {
+        let (_, user) = cluster.mount("user").await;
+        let (_, other) = cluster.mount("other").await;
+        cluster.osts_are_known(&user).await;
+        for (n, writes) in [(0, false), (1, true)] {
+            let (fid, handle) = make(&user, format!("f{n}").as_bytes()).await;
+            user.files().write(handle, 0, &bytes(3)).await.expect("there is room");
+            user.files().release(handle).await;
+            let at = |secs| Timestamp { secs, nanos: 0 };
+            let set = async |secs| {
+                let mtime = Some(TimeSet::At(at(secs)));
+                let change = AttrChange { mtime, ..AttrChange::default() };
+                user.files().setattr(&root(), fid, change, None).await.expect("root may");
+                [&user, &other].map(|client| client.names().getattr(fid))
+            };
+            // In the future, and then in the past.
+            drop(set(1 << 40).await);
+            user.migrate(&root(), fid, hint(2, 1 << 16)).await.expect("the owner may");
+            assert_eq!(other.names().getattr(fid).await.expect("it is there").mtime, at(1 << 40));
+            if writes {
+                let handle = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+                other.files().write(handle, 0, b"x").await.expect("there is room");
+                other.files().release(handle).await;
+            }
+            for told in set(1_000).await {
+                assert_eq!(told.await.expect("it is there").mtime, at(1_000));
+            }
+        }
+    });
+}
+
 /// A mover that is lost at whichever moment leaves a file that everybody can use, with its data where it was or where it
 /// was to be.
 #[test]
