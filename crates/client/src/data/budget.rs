@@ -188,9 +188,11 @@ impl Budgets {
             let mut owners = self.owners.lock();
             let budget = owners.get_mut(&key)?;
             if budget.pools.is_empty() {
-                let is_taken = budget.take(bytes, self.rt.now());
+                if !budget.take(bytes, self.rt.now()) {
+                    return None;
+                }
                 let taken = SmallVec::from_buf([(key, bytes)]);
-                return is_taken.then_some(Taking { budgets: self, taken });
+                return Some(Taking { budgets: self, taken });
             }
         }
         self.try_take_all(&self.wants(file, key.0, span)?).ok()
