@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use client::{AttrChange, Caller, Client, Error, Handle};
+use client::{Allocation, AttrChange, Caller, Client, Error, Handle};
 use proto::wire::messages::{QUOTA_PROJECT, QUOTA_USER, QuotaState, ReadQuota, SetQuota};
 use proto::{Code, Fid, TargetId};
 use rt::Rt;
+use rt::wait::join_all;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
@@ -184,6 +185,28 @@ fn clients_together_pass_no_limit() {
             until_used(&rt, &a, BOB, 10 << 20).await;
         });
     }
+}
+
+/// Who is not permitted something gives nothing back that others on the same client hold.
+#[test]
+fn many_at_once_on_one_client_pass_no_limit() {
+    check(20, async |cluster| {
+        let (rt, client) = mount(cluster, "a").await;
+        limit(&client, BOB, 0, 30 * MIB as u64, None).await;
+        let mut handles = Vec::new();
+        for n in 0..16 {
+            handles.push(create(&client, BOB, format!("f{n}").as_bytes()).await.1);
+        }
+        let reserve = |handle| {
+            let what = Allocation::Reserve { keep_size: false };
+            client.files().allocate(handle, 0, 25 * MIB as u64, what)
+        };
+        let more = create(&client, BOB, b"more").await.1;
+        let reserved = join_all(handles.into_iter().map(reserve)).await;
+        assert_eq!(reserved.iter().filter(|reserved| reserved.is_ok()).count(), 1);
+        assert_eq!(client.files().write_at_once(more, 0, &vec![1; 6 * MIB]), Ok(None));
+        until_used(&rt, &client, BOB, 25 * MIB as u64).await;
+    });
 }
 
 #[test]
