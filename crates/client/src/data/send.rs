@@ -57,8 +57,10 @@ impl WriteBack {
         loop {
             let room = self.rooms.of(job.target);
             self.rooms.sent(&room, job.charge);
+            let ready = self.ready_to_send(file, &job).await;
+            // Behind that: what is granted of a new object by then counts for what its answer says.
             let sent = self.before_sent(file, &job);
-            let results = match self.placed_on(file, job.target).await {
+            let results = match ready {
                 Ok(()) => {
                     let owner = job.owner;
                     let writing = pin!(self.write_object(file, &mut job));
@@ -107,6 +109,12 @@ impl WriteBack {
         if target.ost().is_some() { self.until_reopened(file).await } else { Ok(()) }
     }
 
+    /// Waits until a chunk may be sent: its target knows of the object, and that this client has locked it.
+    async fn ready_to_send(&self, file: &FileState, job: &Job) -> Result<()> {
+        self.placed_on(file, job.target).await?;
+        self.locks.make_known(job.chunk.object).await
+    }
+
     /// Waits until the MDT has the file, and does not know the size for good.
     async fn until_reopened(&self, file: &FileState) -> Result<()> {
         // Nobody knows of the objects of a file that is made nowhere.
@@ -128,9 +136,6 @@ impl WriteBack {
             Ok(target) => target,
             Err(error) => return vec![Err(error)],
         };
-        if let Err(error) = self.locks.make_known(object).await {
-            return vec![Err(error)];
-        }
         // In this order: whatever was locked is lost before the era changes.
         let era = target.era();
         if file.inner.lock().cache.is_lost(job.chunk) {
@@ -178,7 +183,7 @@ impl WriteBack {
         file: &Arc<FileState>,
         (place, offset): (Place, u64),
         data: &[u8],
-        (Call { time, sync, .. }, locked): (Call, bool),
+        (Call { time, sync, fences }, locked): (Call, bool),
     ) -> Result<()> {
         let Place { object, target: holder } = place;
         tracing::trace!(fid = %file.fid, ?object, offset, len = data.len(), locked, "write past the cache");
@@ -195,6 +200,8 @@ impl WriteBack {
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
         let write = Write { object, offset, time, locked, sync, owner: file.owner() };
         let rpcs = target.rpcs();
+        // The longest waiting is over.
+        file.check_fence(fences)?;
         let under = rpcs.begin(Way::WritePast, (offset, data.len() as u64), self.rt.now());
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
         under.done(self.rt.now());

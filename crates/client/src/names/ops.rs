@@ -232,6 +232,7 @@ impl Names {
         let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
         [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
         let asked = changing.done(&[renamed.fid, replaced]);
+        self.meta.has_moved(renamed.fid);
         if let Some((fid, stamp)) = moved.filter(|(fid, _)| *fid == renamed.fid) {
             self.meta.learn_name(&asked, (new_parent, &new_name), (fid, Some(stamp)));
         }

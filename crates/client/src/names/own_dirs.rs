@@ -3,6 +3,7 @@
 //!
 //! The MDT hears of the access only, later, and if the directory is still there by then: most are read to be removed.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub(crate) const TO_LIST: OpenFlags = OpenFlags {
 pub(super) struct Accessed {
     fid: Fid,
     job: JobId,
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 impl MetadataCache {
@@ -50,36 +51,41 @@ impl Sizes {
     /// A handle has ended of a directory that the MDT does not have open.
     pub(super) fn close_own_dir(&self, fid: Fid, permit: OwnedSemaphorePermit) {
         if self.meta.accesses.pending(fid).is_some() {
-            self.closer.accessed(Accessed { fid, job: job::current(), _permit: permit });
+            self.closer.accessed(Accessed { fid, job: job::current(), permit });
             self.data.back.dirty.arm();
         }
     }
 
     /// Tells the MDT of accesses.
     pub(super) async fn tell_accesses(self: Arc<Self>, accessed: Vec<Accessed>) {
-        let telling = accessed.into_iter().map(|accessed| {
+        // Whoever waits until all is told waits for the permits.
+        let (fids, _permits): (Vec<_>, Vec<_>) =
+            accessed.into_iter().map(|Accessed { fid, job, permit }| ((fid, job), permit)).unzip();
+        // A directory may have been listed several times.
+        let fids: BTreeMap<Fid, JobId> = fids.into_iter().collect();
+        let telling = fids.into_iter().map(|(fid, job)| {
             let sizes = self.clone();
             async move {
-                let asking = pin!(sizes.tell_access(accessed.fid));
-                if let Err(error) = OfJob::new(accessed.job, asking).await {
-                    tracing::debug!(fid = %accessed.fid, %error, "the MDT does not hear of an access");
-                    sizes.meta.accesses.removed(accessed.fid);
+                let asking = pin!(sizes.tell_access(fid));
+                if !OfJob::new(job, asking).await.is_ok_and(|is_told| is_told) {
+                    tracing::debug!(%fid, "the MDT does not hear of an access");
+                    sizes.meta.accesses.removed(fid);
                 }
             }
         });
         self.targets.hub().together(telling.collect()).await;
     }
 
-    async fn tell_access(&self, fid: Fid) -> Result<()> {
+    /// Whether there is nothing left to tell.
+    async fn tell_access(&self, fid: Fid) -> Result<bool> {
         let asked = self.meta.inodes.ask();
         let mdt = self.targets.settled_mdt_of(fid).await?;
-        let Some(atime) = self.meta.accesses.pending(fid) else { return Ok(()) };
+        let Some(atime) = self.meta.accesses.pending(fid) else { return Ok(true) };
         let opened = mdt.call(Open { fid, open: OPEN_READ, cred: Cred::root() }).await?.reply;
         let entry =
             Entry { attr: opened.attr, layout: opened.layout, xattrs: opened.xattrs, lock: opened.lock };
         self.meta.learn(&asked, &entry);
         let close = Close { fid, handle: opened.handle, atime: Some(atime), size: None, wrote: false };
-        self.meta.send_close(close).await;
-        Ok(())
+        Ok(self.meta.send_close(close).await.is_some())
     }
 }
