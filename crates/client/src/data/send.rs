@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::layout::Place;
 use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
-use proto::wire::messages::{ObjectAttr, Write, WritePart, WriteParts};
-use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
+use proto::wire::messages::{Access, ObjectAttr, Write, WritePart, WriteParts};
+use proto::{Code, Cred, DataTarget, Fid, Layout, ObjectId, Transno};
 use rpc::job::OfJob;
 use rt::Time;
 use rt::wait::join_all;
@@ -43,6 +43,11 @@ fn in_requests(writes: Vec<(u64, Vec<Bytes>)>) -> Vec<(Vec<WritePart>, Vec<Bytes
     requests
 }
 
+/// Whether an OST has no such object any more.
+fn is_of_gone<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Refused(Code::Gone | Code::Stale)))
+}
+
 impl WriteBack {
     /// Sends `jobs`: what needs no waiting is done when this returns, the rest goes on by itself.
     pub(crate) fn send(self: &Arc<Self>, file: &Arc<FileState>, jobs: impl IntoIterator<Item = Job>) {
@@ -68,6 +73,9 @@ impl WriteBack {
                 }
                 Err(error) => vec![Err(error)],
             };
+            if results.iter().any(is_of_gone) {
+                self.note_if_gone(file).await;
+            }
             let Answered { charge, next, .. } = self.apply_answers(file, &job, sent, results);
             self.rooms.answered(&room, job.charge);
             self.rooms.give(job.target, charge);
@@ -215,6 +223,21 @@ impl WriteBack {
         Ok(())
     }
 
+    /// Objects of a file are gone: perhaps because the file is, which another client may have removed.
+    async fn note_if_gone(&self, file: &FileState) {
+        if file.inner.lock().gone {
+            return;
+        }
+        let is_there = Access { fid: file.fid, mask: 0, cred: Cred::root() };
+        let asked = match self.targets.settled_mdt_of(file.fid).await {
+            Ok(mdt) => mdt.call(is_there).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if asked == Err(Error::Refused(Code::Stale)) {
+            file.inner.lock().gone = true;
+        }
+    }
+
     /// Takes the answers over. Data that an OST refused is dropped once the failure is on record: repeating it
     /// would not end.
     fn apply_answers(
@@ -239,11 +262,12 @@ impl WriteBack {
                 Err(error) => {
                     let error =
                         if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };
+                    inner.fail(error);
+                    // Nobody misses what was written to a file that was removed.
                     if !inner.gone {
                         tracing::warn!(fid = %file.fid, stripe = job.chunk.object.stripe, %error, "a write failed, its data is lost");
+                        self.losses.add();
                     }
-                    inner.fail(error);
-                    self.losses.add();
                 }
             }
         }

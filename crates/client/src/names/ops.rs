@@ -153,6 +153,7 @@ impl Names {
             // What was told of its entries.
             self.ahead.all_settled().await;
         }
+        let _leaving = self.meta.leaving().await;
         let kept = self.meta.keeps_entries(parent);
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.targets.ask(parent, caller, unlink).await?;
@@ -226,6 +227,7 @@ impl Names {
             Known::File(fid) => self.meta.stamp_of(fid),
             _ => None,
         };
+        let _leaving = self.meta.leaving().await;
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(parent, caller, rename).await?;
         let renamed = answered.reply;

@@ -397,6 +397,9 @@ impl Mdt {
             MdtRequest::RestateOpens(request) => {
                 Box::pin(ops::restate_opens::restate_opens(self, ctx, request)).await
             }
+            MdtRequest::StateOpens(request) => {
+                Box::pin(ops::restate_opens::state_opens(self, ctx, request)).await
+            }
             MdtRequest::Unlink(request) => ops::unlink::unlink(self, ctx, request),
             MdtRequest::Rename(request) => ops::rename::rename(self, ctx, request),
             MdtRequest::Link(request) => ops::link::link(self, ctx, request),

@@ -29,7 +29,7 @@ pub(crate) enum Known {
 
 impl MetadataCache {
     /// Whether what is kept of a file may be used.
-    pub(super) fn may_use(&self, fid: Fid) -> bool {
+    pub(in crate::names) fn may_use(&self, fid: Fid) -> bool {
         self.lease.may_use(TargetId::mdt(mdt_of(fid)))
     }
 

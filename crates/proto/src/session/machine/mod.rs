@@ -128,6 +128,8 @@ pub struct Known {
     pub generation: u64,
     /// How often in a row the target knew a larger epoch.
     outgrown: u32,
+    /// What both sides have.
+    pub features: u64,
     /// The target takes several requests in one frame.
     batches: bool,
     /// The target takes the names of jobs.
@@ -208,6 +210,7 @@ impl<W> Machine<W> {
                 epoch,
                 boot: 0,
                 outgrown: 0,
+                features: 0,
                 batches: false,
                 jobs: false,
                 era: 0,
