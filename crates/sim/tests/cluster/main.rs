@@ -12,6 +12,7 @@ mod lfsck;
 mod made;
 mod migrate;
 mod on_mdt;
+mod qos;
 mod quota_pools;
 mod quotas;
 mod renumbered;
