@@ -35,11 +35,11 @@ pub fn parsed(text: &str, deletes: bool) -> Result<Kept, Failure> {
 fn of_device(device: &str, parameter: &str, value: &str) -> Result<Kept, Failure> {
     let failure = || wrong(&format!("{device}.{parameter}"));
     let (layer, key) = parameter.split_once('.').filter(|(_, key)| !key.is_empty()).ok_or_else(failure)?;
-    let (fsname, target) = match device.rsplit_once('-').and_then(|(fsname, target)| Some((fsname, target.parse().ok()?)))
-    {
-        Some((fsname, target)) => (fsname, Some(target)),
-        None => (device, None),
-    };
+    let (fsname, target) =
+        match device.rsplit_once('-').and_then(|(fsname, target)| Some((fsname, target.parse().ok()?))) {
+            Some((fsname, target)) => (fsname, Some(target)),
+            None => (device, None),
+        };
     let layer = layer_of(layer, target).ok_or_else(failure)?;
     let name = match layer {
         // What all processes of the file system have.
@@ -135,7 +135,14 @@ mod tests {
         }
         let deleted = parsed("w-OST0001.osc.active", true).expect("no value is needed");
         assert_eq!((deleted.name.as_str(), deleted.value.as_str()), ("osc.w-OST0001-*.active", ""));
-        for text in ["w-OST0001.osc.active", "osc=1", "w.osc=1", "w-OST0000.mdt.x=1", "w.x.y=1", "w-OST0001.llite.a=1"] {
+        for text in [
+            "w-OST0001.osc.active",
+            "osc=1",
+            "w.osc=1",
+            "w-OST0000.mdt.x=1",
+            "w.x.y=1",
+            "w-OST0001.llite.a=1",
+        ] {
             assert!(parsed(text, false).is_err(), "{text}");
         }
     }
@@ -160,7 +167,9 @@ mod tests {
                 line("mdt.*.rule", "a, value: {b}")
             ]
         );
-        for text in ["osc.*.max_dirty_mb=64", "- { index: 2 }", "- { index: 2, event: set_param, parameter: a }"] {
+        for text in
+            ["osc.*.max_dirty_mb=64", "- { index: 2 }", "- { index: 2, event: set_param, parameter: a }"]
+        {
             assert!(super::lines(text).is_err(), "{text}");
         }
     }
