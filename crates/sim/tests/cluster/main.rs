@@ -5,6 +5,7 @@ mod away;
 mod components;
 mod degraded;
 mod failover;
+mod given;
 mod heads;
 mod hsm;
 mod leases;

@@ -125,7 +125,8 @@ fn record(index: usize, line: &str) -> String {
     format!("- {{ index: {index}, event: set_param, device: general, parameter: {name}, value: {value} }}")
 }
 
-fn checked(name: &str, value: &str) -> Result<(), Failure> {
+/// A name and a value that can be kept.
+pub fn checked(name: &str, value: &str) -> Result<(), Failure> {
     if !is_setting_name(name) {
         return Err(Failure::usage(format!(
             "{name}: a name has up to 255 letters and signs without spaces, * for anything, as in osc.*.max_dirty_mb"

@@ -1,11 +1,11 @@
 //! `lctl`: what an administrator asks of a node. Most of Lustre's sub-commands are not available yet and say so.
 
 mod changelog;
-mod conf;
+pub mod conf;
 mod devices;
 mod dk;
 mod drain;
-mod kept;
+pub mod kept;
 mod lfsck;
 mod orders;
 pub mod params;
