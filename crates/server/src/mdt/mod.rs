@@ -31,6 +31,7 @@ mod orphans;
 mod osts;
 mod owners;
 mod plan;
+mod qos;
 mod quota;
 mod reclaim;
 mod revoke;
@@ -39,6 +40,7 @@ mod sequence;
 mod sharing;
 mod spill;
 mod stats;
+mod turns;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -307,6 +309,7 @@ impl Shown for Mdt {
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
         self.objects.osts.parameters(tree);
+        self.objects.osts.qos_parameters(tree);
         self.objects.osts.spill_parameters(tree);
         self.load.parameters(tree);
         self.lfsck.parameters(tree);
