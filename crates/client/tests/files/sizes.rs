@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::{Allocation, AttrChange, Limits, OpenFlags, TimeSet};
 use proto::{Fid, Timestamp};
 
-use crate::world::{MIB, World, create, join, read_write, root, striped, user};
+use crate::world::{MIB, World, create, join, read_write, root, striped};
 
 #[test]
 fn the_mdt_knows_the_size_after_the_last_close() {
