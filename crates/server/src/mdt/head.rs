@@ -41,7 +41,7 @@ impl Mdt {
         let Some(object) = head_of(inode.layout.as_ref()).filter(|_| ctx.keeps()) else { return };
         ctx.record(done);
         if let Reply::Create(created) = &mut done.reply {
-            created.range = self.data.grant_new(ctx.session().handle(), object);
+            created.range = self.data.locks().grant_new(ctx.session().handle(), object);
         }
     }
 
