@@ -19,6 +19,7 @@ mod merge;
 mod note;
 pub mod object;
 mod open;
+pub mod recount;
 mod reserve;
 mod right;
 mod scan;

@@ -2,7 +2,6 @@
 //!
 //! Lock order: nothing else is locked while `space` or `handles` is.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,11 +15,13 @@ use rt::{Dir, File, Rt};
 
 use super::block::Slices;
 use super::extent::{BLOCK, EXTENT_BYTES_MAX, Extent, FileId, Run};
-use super::logged::{self, LOGGED_BYTES_MAX};
+use super::handles::Handles;
+use super::logged;
+use super::placed::{Durable, Placed};
 use super::space::Space;
 use super::sweep::BlockSet;
 use crate::error::StoreError;
-use crate::target::{Logged, Need, Store};
+use crate::target::{Need, Store};
 
 /// Directory of the data files within the target's.
 pub const DIR: &str = "data";
@@ -29,8 +30,6 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Smallest data file, in bytes. Holds the largest extent.
 const FILE_BYTES_MIN: u64 = 4 << 20;
 const _: () = assert!(FILE_BYTES_MIN >= EXTENT_BYTES_MAX && FILE_BYTES_MAX / BLOCK < u32::MAX as u64);
-/// Data files that are kept open.
-const HANDLES_MAX: usize = 128;
 /// Largest free space that only overwrites take: as much as they give back, they take for the moment of a commit. So
 /// space that is reserved or written can be written again however full the disk is. In bytes.
 const OVERWRITE_BYTES_MAX: u64 = 8 << 20;
@@ -69,12 +68,8 @@ pub struct Files {
     preparing: Semaphore,
     /// Files are punched and removed by one at a time.
     tidying: Semaphore,
-    /// Whoever reads the engine in the background; it is not closed meanwhile.
-    sweeping: Semaphore,
-    /// What former boots left allocated was looked for.
-    swept: AtomicBool,
-    /// Some of it was found, or that ended.
-    found: Notify,
+    /// The search for what former boots left allocated.
+    sweeping: Sweeping,
     next_seq: AtomicU32,
     /// A file is made when fewer free blocks than this are left.
     ahead: AtomicU32,
@@ -89,30 +84,27 @@ pub struct Files {
     read_cache: AtomicBool,
 }
 
-/// Open files, the least recently used closed first.
-#[derive(Default)]
-struct Handles {
-    open: BTreeMap<FileId, (File, u64)>,
-    clock: u64,
+/// How far the search for what former boots left allocated is.
+struct Sweeping {
+    /// Whoever reads the engine in the background; it is not closed meanwhile.
+    reader: Semaphore,
+    is_over: AtomicBool,
+    /// Some of it was found, or that ended.
+    found: Notify,
 }
 
-impl Handles {
-    fn get(&mut self, id: FileId) -> Option<File> {
-        self.clock += 1;
-        let (file, used) = self.open.get_mut(&id)?;
-        *used = self.clock;
-        Some(file.clone())
+impl Sweeping {
+    fn new() -> Sweeping {
+        Sweeping { reader: Semaphore::new(1), is_over: AtomicBool::new(false), found: Notify::new() }
     }
 
-    fn put(&mut self, id: FileId, file: File) {
-        if self.open.len() >= HANDLES_MAX {
-            let oldest = self.open.iter().min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id);
-            if let Some(oldest) = oldest {
-                self.open.remove(&oldest);
-            }
-        }
-        self.clock += 1;
-        self.open.insert(id, (file, self.clock));
+    fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.found.notify_waiters();
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
     }
 }
 
@@ -125,51 +117,6 @@ pub struct Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         self.files.space.lock().leave(self.ticket);
-    }
-}
-
-/// How data that was written gets durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durable {
-    /// With its file, which is synced before the log.
-    Synced,
-    /// With the log, which carries it, too.
-    Logged,
-}
-
-impl Durable {
-    /// The way for a write of `len` bytes in all.
-    pub fn of(len: u64) -> Durable {
-        if len <= LOGGED_BYTES_MAX { Durable::Logged } else { Durable::Synced }
-    }
-}
-
-/// Data that was written and that nothing refers to yet. Dropped while the disk may still be writing, its blocks
-/// stay taken until the target is opened again.
-#[derive(Default)]
-pub struct Placed {
-    /// The new extents, by offset in the object.
-    pub extents: Vec<(u64, Extent)>,
-    /// The files that have to be synced before anything refers to the extents.
-    pub files: Vec<File>,
-    /// What the log carries of it.
-    pub logged: Logged,
-    runs: Vec<Run>,
-}
-
-impl Placed {
-    /// Adds what was written behind it in the object.
-    pub fn add(&mut self, other: Placed) {
-        self.extents.extend(other.extents);
-        self.files.extend(other.files);
-        self.logged.entries.extend(other.logged.entries);
-        self.logged.files.extend(other.logged.files);
-        self.runs.extend(other.runs);
-    }
-
-    /// The blocks that the data occupies.
-    pub fn runs(&self) -> &[Run] {
-        &self.runs
     }
 }
 
@@ -188,9 +135,7 @@ impl Files {
             handles: Mutex::new(Handles::default()),
             preparing: Semaphore::new(1),
             tidying: Semaphore::new(1),
-            sweeping: Semaphore::new(1),
-            swept: AtomicBool::new(false),
-            found: Notify::new(),
+            sweeping: Sweeping::new(),
             next_seq: AtomicU32::new(0),
             ahead: AtomicU32::new(u32::from(ready == Ready::AtOnce)),
             overwrite_blocks: overwrite_bytes / BLOCK,
@@ -241,14 +186,13 @@ impl Files {
         };
         self.space.lock().give_gaps(self.store.last_committed(), id, blocks, &used.gaps(blocks));
         self.work.notify_one();
-        self.found.notify_waiters();
+        self.sweeping.found.notify_waiters();
         Ok(())
     }
 
     /// Nothing more of former boots will be given back.
     pub fn end_sweep(&self) {
-        self.swept.store(true, Ordering::SeqCst);
-        self.found.notify_waiters();
+        self.sweeping.end();
     }
 
     /// Between two steps of what takes long: others of the same core have their turn.
@@ -263,7 +207,7 @@ impl Files {
 
     /// Runs `part` of a sweep, which the end of the target waits for; `None` if it has come.
     pub async fn in_sweep<T>(&self, part: impl Future<Output = T>) -> Option<T> {
-        let _permit = self.sweeping.acquire().await.ok()?;
+        let _permit = self.sweeping.reader.acquire().await.ok()?;
         if self.stopped.load(Ordering::SeqCst) { None } else { Some(part.await) }
     }
 
@@ -436,8 +380,8 @@ impl Files {
         let leaves = |space: &Space| space.free_blocks() >= u64::from(blocks) + left;
         let (mut waits, mut has_tidied) = (waits_max, false);
         loop {
-            let found = self.found.notified();
-            let waits_for_sweep = need == Need::Release && !self.swept.load(Ordering::SeqCst);
+            let found = self.sweeping.found.notified();
+            let waits_for_sweep = need == Need::Release && !self.sweeping.is_over();
             if let Some(run) = self.take_now(blocks, leaves) {
                 return Ok(vec![run]);
             }
@@ -591,7 +535,7 @@ impl Files {
     }
 
     async fn remove(&self, id: FileId) {
-        self.handles.lock().open.remove(&id);
+        self.handles.lock().forget(id);
         if let Err(error) = self.dir.remove(&id.to_string()).await {
             tracing::warn!(file = %id, %error, "a data file that nothing refers to stays");
         }
@@ -656,7 +600,7 @@ impl Files {
     pub async fn close(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.work.notify_one();
-        drop(self.sweeping.acquire().await);
+        drop(self.sweeping.reader.acquire().await);
         self.tidy().await;
         let unused = self.space.lock().drop_unused(0);
         for id in unused {

@@ -112,7 +112,7 @@ impl Target {
     async fn findings(&self) -> Result<Vec<String>, StoreError> {
         let mut report = Report::default();
         check::structure_of(self.store.dir(), &*self.store, &mut report).await?;
-        crate::sums::check_of(&*self.store, &mut report)?;
+        crate::recount::check_of(&*self.store, &mut report)?;
         check::data_of(self.store.dir(), &*self.store, &Kept::default(), &mut report).await?;
         Ok(report.findings)
     }
