@@ -13,8 +13,8 @@ use super::Callbacks;
 use crate::frame;
 use crate::hub::Hub;
 use crate::limits;
+use crate::session::Link;
 use crate::session::{verify_message, verify_reply};
-use crate::tcp::Link;
 
 /// The callbacks of one target to one client.
 pub(crate) struct Called {

@@ -12,11 +12,11 @@ use rt::sync::oneshot;
 
 use super::CallbackError;
 use crate::event::{Either, race};
+use crate::export::{Absence, Callee, Key, Way};
+use crate::export::{Calling, Connection};
 use crate::frame;
 use crate::hub::Hub;
 use crate::limits;
-use crate::sessions::{Absence, Callee, Key, Way};
-use crate::tcp::{Calling, Connection};
 
 type Answer = Result<Result<Reply, Code>, CallbackError>;
 

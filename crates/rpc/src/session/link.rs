@@ -18,14 +18,14 @@ use rt::net::{Receiver, Sender};
 use rt::sync::{Semaphore, oneshot};
 use rt::{Addr, Frame, Rt, Time};
 
-use super::handshake::{self, HandshakeError};
+use super::Driver;
 use crate::callback;
 use crate::event::{Either, Ended, race};
 use crate::frame::{self, FrameError};
 use crate::hub::Hub;
 use crate::keys::Role;
 use crate::limits;
-use crate::session::Driver;
+use crate::tcp::handshake::{self, HandshakeError};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
