@@ -12,9 +12,10 @@ TOP = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(os.p
 FILE_LINES_MAX = 600
 ARGUMENTS_MAX = 5
 # Methods of the standard library and of the crates that are used everywhere: a call of one says nothing of whose it is.
-COMMON = set("""all append arm as_ref begin bytes call change client close complete count data drain entry extend first fits free get has
-insert is_empty iter keep last len lock make map max min name new next note of once order pop push put read remove replace rest seek
-send set shared shut size sort spawn split start state store swap take time truncate update wait write""".split())
+COMMON = set("""all append arm as_ref begin bytes call change client close complete count data drain entry extend file_name first
+fits for_each free get has insert is_empty iter keep last len lock make map max min name new next note of once order other
+permissions pop push put read remove replace rest seek send set shared shut size sort spawn split start state store swap take
+time truncate update wait write""".split())
 
 
 def source(path):
