@@ -48,6 +48,15 @@ struct Inner {
     process: OnceLock<Arc<dyn Process>>,
 }
 
+/// Whether those with whom a client has sessions hear that it ends them, as far as they answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goodbye {
+    /// They are told.
+    Said,
+    /// They find out.
+    Unsaid,
+}
+
 /// What carries frames to other processes, and from them.
 #[derive(Default)]
 pub(crate) struct Carried {
@@ -227,14 +236,14 @@ impl Hub {
         self.inner.clients.incarnate(client, incarnation);
     }
 
-    /// Ends every session of `client`, and with `goodbye` tells those with whom it has them, as far as they answer.
-    pub async fn end_client(&self, client: ClientId, goodbye: bool) {
+    /// Ends every session of `client`.
+    pub async fn end_client(&self, client: ClientId, goodbye: Goodbye) {
         let imports: Vec<Arc<Import>> = {
             let mut imports = self.inner.imports.lock();
             let keys: Vec<_> = imports.keys().filter(|(_, of)| *of == client).copied().collect();
             keys.iter().filter_map(|key| imports.remove(key)).collect()
         };
-        if goodbye {
+        if goodbye == Goodbye::Said {
             let goodbyes = async {
                 for import in &imports {
                     import.disconnect().await;

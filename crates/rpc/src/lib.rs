@@ -30,7 +30,7 @@ pub use address::{NotCarried, dialled};
 pub use ask::AskError;
 pub use callback::{CallbackError, Callbacks};
 pub use habits::{Habits, Safeguards};
-pub use hub::Hub;
+pub use hub::{Goodbye, Hub};
 pub use import::{Answered, Import, ImportState, LinkState, Retaining, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};
 pub use process::Process;

@@ -172,7 +172,7 @@ impl<H: Handler> Target<H> {
         }
         self.recovery.is_done(session.client());
         // What is still under way must not come behind what others, or the same client, do from now on.
-        self.store.end(session.author());
+        session.author().end(&self.store);
         // While others replay, nothing else may draw a transno: theirs would be taken, and a commit mark beyond them
         // would tell their clients that what they have not replayed yet is durable.
         self.exports.departed.lock().push(session.clone());

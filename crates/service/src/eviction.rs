@@ -15,7 +15,7 @@ use proto::wire::Request;
 use proto::{ClientId, Code, Whom};
 use rpc::Role;
 use rt::{Rt, Time, Wall};
-use store::Store;
+use store::{Store, note};
 
 use crate::recent::Past;
 use crate::session::Session;
@@ -102,7 +102,11 @@ impl Tracer {
                 next
             };
             let Some((name, text)) = next else { return };
-            if let Err(error) = self.store.keep_note(DIRECTORY, &name, Bytes::from(text), TRACES_MAX).await {
+            let written = async {
+                let dir = self.store.dir().subdir(DIRECTORY).await?;
+                note::keep(&dir, &name, Bytes::from(text), TRACES_MAX).await
+            };
+            if let Err(error) = written.await {
                 tracing::warn!(%error, name, "the trace of an eviction is not written");
             }
         }

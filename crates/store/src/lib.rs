@@ -16,7 +16,7 @@ pub mod label;
 pub mod limits;
 mod log;
 mod merge;
-mod note;
+pub mod note;
 pub mod object;
 mod open;
 pub mod recount;

@@ -133,10 +133,31 @@ pub struct Ask {
     pub holder: Holder,
     /// What for.
     pub purpose: Purpose,
-    /// Whether it is to be changed; else others may read it too.
-    pub write: bool,
+    /// How it is to be used.
+    pub mode: Mode,
     /// Which bytes; not empty.
     pub range: Range,
+}
+
+/// How a range is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It is read; others may read it too.
+    Read,
+    /// It is changed.
+    Write,
+}
+
+impl Mode {
+    /// As a message says it.
+    pub fn of(write: bool) -> Mode {
+        if write { Mode::Write } else { Mode::Read }
+    }
+
+    /// Whether it is changed.
+    pub fn writes(self) -> bool {
+        self == Mode::Write
+    }
 }
 
 /// What a range is asked for.

@@ -172,11 +172,11 @@ pub(crate) fn answer(mut header: Header, result: Result<Reply, Code>) -> rt::Fra
         header.status = code.to_u32();
         body.clear();
     }
-    frame::encode(header, &body, Vec::new(), false)
+    frame::encode(header, &body)
 }
 
 /// Says that the callback with `header` is being worked on.
 fn under_way(mut header: Header) -> rt::Frame {
     header.flags = FLAG_CALLBACK | FLAG_REPLY | FLAG_UNDER_WAY;
-    frame::encode(header, &[], Vec::new(), false)
+    frame::encode(header, &[])
 }

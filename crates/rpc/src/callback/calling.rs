@@ -155,6 +155,6 @@ impl<'a> Callback<'a> {
             session_epoch,
             ..frame::header(self.request.opcode(), target, self.xid)
         };
-        connection.send(frame::encode(header, body, Vec::new(), false)).await;
+        connection.send(frame::encode(header, body)).await;
     }
 }

@@ -26,7 +26,7 @@ use super::parked::{Offered, Queue};
 use super::reply::{put_answer, refusal, reply_header, under_way};
 use super::sessions::{Gate, Key};
 use crate::event::{Either, Ended, race};
-use crate::frame::{self, FrameError};
+use crate::frame::{self, BulkChecksum, FrameError};
 use crate::hub::Hub;
 use crate::keys::Role;
 use crate::limits;
@@ -38,7 +38,7 @@ pub(crate) struct Connection {
     hub: Hub,
     sender: Sender,
     /// Whether bulk that goes out gets a checksum.
-    checksum: bool,
+    checksum: BulkChecksum,
     /// A number that only this connection has, known to both sides.
     binding: [u8; 32],
     peer: Peer,
@@ -459,7 +459,7 @@ impl Connection {
         }
         // A connection that is gone needs no answer.
         let checksum = way.checksum;
-        way.send(frame::encode(header, &body, bulk, checksum)).await;
+        way.send(frame::encode_with_bulk(header, &body, bulk, checksum)).await;
         if let Some((key, epoch)) = opened {
             sessions.told(key, epoch, self);
             if self.ended.is_ended() {

@@ -15,7 +15,7 @@ pub(super) fn under_way(mut header: Header, more: u16) -> Frame {
     header.flags = FLAG_REPLY | FLAG_UNDER_WAY | more;
     header.transno = Transno(0);
     header.job = JobId::NONE;
-    frame::encode(header, &[], Vec::new(), false)
+    frame::encode(header, &[])
 }
 
 /// An answer that the target was not asked for.
@@ -23,8 +23,8 @@ pub(super) fn refusal(mut header: Header, code: Code) -> Frame {
     header.flags = FLAG_REPLY;
     header.transno = Transno(0);
     header.job = JobId::NONE;
-    let (header, body, bulk) = put_answer(header, Answer::refuse(code));
-    frame::encode(header, &body, bulk, false)
+    let (header, body, _) = put_answer(header, Answer::refuse(code));
+    frame::encode(header, &body)
 }
 
 /// The header of the reply to `call`, still without what the answer says.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use proto::lock::range::{Holder, Range, Settings};
+use proto::lock::range::{Holder, Mode, Range, Settings};
 use proto::parameters::TargetTree;
 use proto::wire::Reply;
 use proto::wire::messages as msg;
@@ -44,7 +44,7 @@ impl ObjectLocks {
 
     /// Grants a session all of an object that is new; `None` if that cannot be at once.
     pub fn grant_new(&self, session: u64, object: ObjectId) -> Option<msg::Token> {
-        self.tokens.grant_free(Holder(session), object, true)
+        self.tokens.grant_free(Holder(session), object, Mode::Write)
     }
 
     /// What sessions hold of objects.
@@ -123,21 +123,21 @@ impl ObjectLocks {
         &self,
         ctx: &Ctx<S>,
         object: ObjectId,
-        write: bool,
+        mode: Mode,
         range: Range,
     ) -> Result<Option<Using<'_>>, Code> {
         // A replay had the range when it was carried out first; those who hold it now waited for it then.
         if ctx.replay.is_some() {
             return Ok(None);
         }
-        let using = self.tokens.use_range(object, holder(ctx), write, range).await?;
+        let using = self.tokens.use_range(object, holder(ctx), mode, range).await?;
         self.sharing.settle(object, range, holder(ctx)).await?;
         Ok(using)
     }
 
     /// Grants all of an object if nobody has to be called back for it; `None` if that cannot be.
-    pub(super) fn grant_free(&self, holder: Holder, object: ObjectId, write: bool) -> Option<msg::Token> {
-        self.tokens.grant_free(holder, object, write)
+    pub(super) fn grant_free(&self, holder: Holder, object: ObjectId, mode: Mode) -> Option<msg::Token> {
+        self.tokens.grant_free(holder, object, mode)
     }
 
     /// Whether `holder` may change all of `range`.

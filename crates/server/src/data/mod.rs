@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
-use proto::lock::range::{Holder, Range};
+use proto::lock::range::{Holder, Mode, Range};
 use proto::parameters::{Parameter, SWITCH, TargetTree, Unit, switch};
 use proto::wire::Reply;
 use proto::wire::header::Room;
@@ -31,7 +31,7 @@ use proto::wire::messages as msg;
 use proto::wire::messages::DataRequest;
 use proto::{Code, Fid, ObjectId, Timestamp, Transno};
 use service::{Ctx, Done, Env, code_of};
-use store::object::{By, Extra};
+use store::object::{By, Extra, Seek};
 use store::{Batch, Objects, Store, StoreError};
 
 use brw::BrwStats;
@@ -113,7 +113,8 @@ impl Data {
             DataRequest::SeekObject(seek) => {
                 check_id(seek.object)?;
                 self.in_force(ctx, seek.object)?;
-                let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
+                let what = if seek.hole { Seek::Hole } else { Seek::Data };
+                let sought = self.objects.seek(seek.object, seek.offset, what);
                 Ok(Done::unchanged(Reply::SeekObject(sought.map_err(|error| code_of(&error))?)))
             }
             DataRequest::AdviseObject(advise) => Box::pin(self.advise(ctx, advise)).await,
@@ -137,17 +138,18 @@ impl Data {
         self.objects.space().await.map_err(|error| code_of(&error))
     }
 
-    /// Grants a session all of an object, to change it if `write` and nobody else has any of it, or to read it, and gives its bytes; `None`
+    /// Grants a session all of an object, to change it if `mode` says so and nobody else has any of it, or to read it, and gives its bytes; `None`
     /// if somebody would have to be called back, or if it has more than `len_max` bytes.
     pub async fn grant_and_read(
         &self,
         session: u64,
-        (object, write): (ObjectId, bool),
+        object: ObjectId,
+        mode: Mode,
         len_max: u32,
     ) -> Option<(msg::Token, Vec<Bytes>)> {
         let holder = Holder(session);
-        let to_write = if write { self.locks.grant_free(holder, object, true) } else { None };
-        let token = to_write.or_else(|| self.locks.grant_free(holder, object, false))?;
+        let to_write = if mode.writes() { self.locks.grant_free(holder, object, Mode::Write) } else { None };
+        let token = to_write.or_else(|| self.locks.grant_free(holder, object, Mode::Read))?;
         self.granted_in_force(holder, object, &token).ok()?;
         let found = async {
             self.locks.settle(object, Range::ALL, holder).await.ok()?;
@@ -256,7 +258,7 @@ impl Data {
         let end = write.offset.checked_add(len as u64).filter(|end| *end <= self.bytes_max);
         let range = Range { start: write.offset, end: end.ok_or(Code::TooLarge)? };
         let _locked = match write.locked {
-            true => self.locks.lock_for(ctx, write.object, true, range).await?,
+            true => self.locks.lock_for(ctx, write.object, Mode::Write, range).await?,
             false => None,
         };
         self.in_force(ctx, write.object)?;
@@ -267,7 +269,10 @@ impl Data {
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
         self.brw.written(len as u64, 0);
         self.locks.changed(write.object, range, holder(ctx), transno);
-        self.journal.settle(transno, write.sync).await?;
+        match write.sync {
+            true => self.journal.sync(transno).await?,
+            false => self.journal.settle(transno).await?,
+        }
         Ok(Done::changed(Reply::Write(attr), transno))
     }
 
@@ -293,7 +298,10 @@ impl Data {
         for range in ranges {
             self.locks.changed(write.object, range, holder(ctx), transno);
         }
-        self.journal.settle(transno, write.sync).await?;
+        match write.sync {
+            true => self.journal.sync(transno).await?,
+            false => self.journal.settle(transno).await?,
+        }
         Ok(Done::changed(Reply::WriteParts(attr), transno))
     }
 
@@ -304,7 +312,7 @@ impl Data {
         }
         let range = Range { start: read.offset, end: read.offset.saturating_add(u64::from(read.len)) };
         let _locked = match read.locked {
-            true => self.locks.lock_for(ctx, read.object, false, range).await?,
+            true => self.locks.lock_for(ctx, read.object, Mode::Read, range).await?,
             false => None,
         };
         self.in_force(ctx, read.object)?;
@@ -349,7 +357,7 @@ impl Data {
             self.objects.punch(punch.object, punch.start, punch.end, punch.time, ctx.replay, extra).await;
         let (attr, transno) = punched.map_err(|error| code_of(&error))?;
         self.locks.changed(punch.object, Range { start: punch.start, end: punch.end }, holder(ctx), transno);
-        self.journal.settle(transno, false).await?;
+        self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::Punch(attr), transno))
     }
 
@@ -368,7 +376,7 @@ impl Data {
         let by = By { time: allocate.time, owner: allocate.owner };
         let allocated = self.objects.allocate(allocate.object, range, by, ctx.replay, extra).await;
         let (attr, transno) = allocated.map_err(|error| code_of(&error))?;
-        self.journal.settle(transno, false).await?;
+        self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::AllocateObject(attr), transno))
     }
 

@@ -30,12 +30,19 @@ struct Wish {
     extra: Option<Extra>,
 }
 
+/// Holes of a range, in order.
+pub(super) struct Holes {
+    pub(super) ranges: Vec<Range<u64>>,
+    /// The range has no others.
+    are_all: bool,
+}
+
 /// What is to be done next.
 enum Step {
     /// There are no holes any more.
     Committed(ObjectAttr, Transno),
-    /// These are the first holes, and whether they are all.
-    Fill(Vec<Range<u64>>, bool),
+    /// These are to be filled.
+    Fill(Holes),
 }
 
 impl Objects {
@@ -56,14 +63,14 @@ impl Objects {
         let mut wish = Wish { id, range, by: by.into(), replay, author, extra: Some(extra) };
         loop {
             self.store.room(need).await?;
-            let (holes, last) = match self.with(id.layout, |state| wish.next_holes(self, state))? {
+            let holes = match self.with(id.layout, |state| wish.next_holes(self, state))? {
                 Step::Committed(attr, transno) => return Ok((attr, transno)),
-                Step::Fill(holes, last) => (holes, last),
+                Step::Fill(holes) => holes,
             };
-            let placed = self.files.reserve(need, &holes).await?;
-            let filled = self.with(id.layout, |state| wish.fill(self, state, (&holes, last), &placed));
+            let placed = self.files.reserve(need, &holes.ranges).await?;
+            let filled = self.with(id.layout, |state| wish.fill(self, state, &holes, &placed));
             match filled {
-                Ok(Some(answer)) if last => return Ok(answer),
+                Ok(Some(answer)) if holes.are_all => return Ok(answer),
                 Ok(Some(_)) => {}
                 // Somebody wrote meanwhile.
                 Ok(None) => self.files.give_back(placed),
@@ -81,11 +88,11 @@ impl Wish {
         refuse_dead(state)?;
         let object = state.object(&objects.store, self.id)?;
         let end = self.range.end.min(object.record().size);
-        let (holes, all) =
+        let holes =
             object.holes(&objects.store, self.id, self.range.start..end, objects.limits.reserved_max)?;
         object.shrink();
-        if !holes.is_empty() {
-            return Ok(Step::Fill(holes, all));
+        if !holes.ranges.is_empty() {
+            return Ok(Step::Fill(holes));
         }
         let (attr, transno) =
             objects.commit_nothing(object.record().attr(), self.replay, self.extra.take())?;
@@ -97,19 +104,19 @@ impl Wish {
         &mut self,
         objects: &Objects,
         state: &mut State,
-        (holes, last): (&[Range<u64>], bool),
+        holes: &Holes,
         placed: &Placed,
     ) -> Result<Option<(ObjectAttr, Transno)>, StoreError> {
         refuse_dead(state)?;
         let object = state.object(&objects.store, self.id)?;
         let Some(mut record) = object.record else { return Ok(None) };
-        if holes.last().is_some_and(|hole| hole.end > record.size) {
+        if holes.ranges.last().is_some_and(|hole| hole.end > record.size) {
             return Ok(None);
         }
         record.take(self.by);
         let mut plan = Plan::new(record);
         let mut new = placed.extents.iter().peekable();
-        for holes in holes.chunk_by(|a, b| a.start / CHUNK_BYTES == b.start / CHUNK_BYTES) {
+        for holes in holes.ranges.chunk_by(|a, b| a.start / CHUNK_BYTES == b.start / CHUNK_BYTES) {
             let Some(first) = holes.first() else { continue };
             let (index, end) = (first.start / CHUNK_BYTES, chunk_end(first.start));
             let extents = object.chunk(&objects.store, self.id, index)?;
@@ -124,7 +131,7 @@ impl Wish {
         }
         let step = Extra { author: self.author.clone(), keys: None };
         let mut carried = Carried { added: placed.runs().to_vec(), extra: Some(step), ..Carried::default() };
-        if last {
+        if holes.are_all {
             carried.replay = self.replay;
             carried.extra = self.extra.take();
         }
@@ -141,7 +148,7 @@ impl Object {
         id: ObjectId,
         range: Range<u64>,
         count_max: usize,
-    ) -> Result<(Vec<Range<u64>>, bool), StoreError> {
+    ) -> Result<Holes, StoreError> {
         let mut holes = Vec::new();
         let mut at = range.start;
         while at < range.end {
@@ -153,7 +160,7 @@ impl Object {
                 let next = next.unwrap_or(end..end);
                 while at < next.start {
                     if holes.len() == count_max {
-                        return Ok((holes, false));
+                        return Ok(Holes { ranges: holes, are_all: false });
                     }
                     // Pieces begin with the object's blocks, as most writes do that take their place.
                     let max = if at.is_multiple_of(BLOCK) { EXTENT_BYTES_MAX } else { BLOCK - at % BLOCK };
@@ -164,6 +171,6 @@ impl Object {
                 at = next.end.max(at);
             }
         }
-        Ok((holes, true))
+        Ok(Holes { ranges: holes, are_all: true })
     }
 }

@@ -8,6 +8,7 @@ use proto::{Fid, ObjectId};
 use super::extent::{BLOCK, Extent};
 use super::keys::{self, Record};
 use super::parts::extents_in;
+use super::seek::Seek;
 use super::{Objects, refuse_dead, tomb};
 use crate::error::StoreError;
 
@@ -159,7 +160,7 @@ impl Verification<'_> {
     /// What is to be read next of an object, from `at` on; `None` if there is nothing but a hole. Nothing is to be read of an empty range, where it
     /// has to be looked again.
     fn next_stretch(&self, seen: &Inspected, at: u64) -> Result<Option<Stretch>, StoreError> {
-        let Sought { offset, more } = self.objects.seek(seen.object, at, false)?;
+        let Sought { offset, more } = self.objects.seek(seen.object, at, Seek::Data)?;
         let Some(start) = offset.filter(|start| *start < seen.size) else { return Ok(None) };
         if more {
             return Ok(Some(Stretch { range: start..start, data: 0 }));

@@ -36,6 +36,7 @@ mod seal;
 mod seek;
 mod space;
 pub(crate) mod summary;
+mod supply;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -56,12 +57,14 @@ use extent::BLOCK;
 #[cfg(test)]
 pub(crate) use extent::FileId;
 pub(crate) use extent::Run;
-use files::{Files, Ready};
+use files::Files;
 pub use keys::By;
 use read::Reader;
 pub use seal::Sealing;
 use seal::Seals;
+pub use seek::Seek;
 pub use summary::{BLOCK_OWNERS, OBJECTS};
+use supply::Ready;
 use tomb::Tombs;
 use trim::Unfinished;
 
@@ -239,7 +242,7 @@ impl Objects {
 
     /// What may be kept of objects that are not in use, in bytes: a part of the target's share of the process's memory.
     fn cache_bytes_max(&self) -> usize {
-        let share = usize::try_from(self.store.memory_share() / CACHE_PART).unwrap_or(usize::MAX);
+        let share = usize::try_from(self.store.shared.view.share_bytes() / CACHE_PART).unwrap_or(usize::MAX);
         self.limits.cache_bytes_max.min(share)
     }
 

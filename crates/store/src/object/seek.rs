@@ -12,17 +12,24 @@ use crate::target::Store;
 /// Chunks that one question looks at.
 const CHUNKS_MAX: usize = 64;
 
+/// What is sought in an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not.
+    Hole,
+}
+
 impl Objects {
-    /// The first byte at or behind `offset` that is data, or, with `hole`, that is none. Reserved space is no data;
-    /// the end of the object is a hole.
-    pub fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Sought, StoreError> {
+    /// The first byte at or behind `offset` that is what is sought. Reserved space is no data; the end of the object is a hole.
+    pub fn seek(&self, id: ObjectId, offset: u64, what: Seek) -> Result<Sought, StoreError> {
         self.with(id.layout, |state| {
             refuse_dead(state)?;
             let object = state.object(&self.store, id)?;
-            let sought = if hole {
-                object.seek_hole(&self.store, id, offset)
-            } else {
-                object.seek_data(&self.store, id, offset)
+            let sought = match what {
+                Seek::Hole => object.seek_hole(&self.store, id, offset),
+                Seek::Data => object.seek_data(&self.store, id, offset),
             };
             object.shrink();
             sought

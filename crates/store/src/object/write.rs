@@ -112,7 +112,7 @@ impl Objects {
     fn has_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<bool, StoreError> {
         self.with(id.layout, |state| {
             let object = state.object(&self.store, id)?;
-            Ok(object.holes(&self.store, id, range, 1)?.0.is_empty())
+            Ok(object.holes(&self.store, id, range, 1)?.ranges.is_empty())
         })
     }
 }

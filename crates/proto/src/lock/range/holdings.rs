@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::spans::{Span, Spans};
-use super::{Ask, Holder, Range};
+use super::{Ask, Holder, Mode, Range};
 
 /// The held ranges of one object, by session. No two of different sessions overlap of which one is to change bytes.
 #[derive(Debug, Default)]
@@ -22,6 +22,14 @@ struct Of {
     writes: usize,
     /// Do not overlap with those.
     reads: Spans,
+}
+
+/// What a session gets.
+pub(super) struct Grant {
+    pub range: Range,
+    pub number: u64,
+    /// It is more than was asked for.
+    pub grown: bool,
 }
 
 impl Holdings {
@@ -53,10 +61,10 @@ impl Holdings {
     }
 
     /// Whether `holder` holds every byte of `range`.
-    pub fn holds_all(&self, holder: Holder, write: bool, range: Range) -> bool {
+    pub fn holds_all(&self, holder: Holder, mode: Mode, range: Range) -> bool {
         let writes = self.writes.overlapping(range).filter(|span| span.holder == holder);
         let reads = self.of(holder).into_iter().flat_map(|of| of.reads.overlapping(range));
-        let reads = reads.filter(|_| !write);
+        let reads = reads.filter(|_| !mode.writes());
         let covered: u64 =
             writes.chain(reads).filter_map(|span| span.range.intersection(range)).map(Range::len).sum();
         covered == range.len()
@@ -85,7 +93,7 @@ impl Holdings {
 
     /// Others' spans that `ask` cannot share.
     pub fn conflicts(&self, ask: &Ask) -> impl Iterator<Item = (&Span, bool)> {
-        let (holder, range, write) = (ask.holder, ask.range, ask.write);
+        let (holder, range, write) = (ask.holder, ask.range, ask.mode.writes());
         let writes = self.writes.overlapping(range).filter(move |span| span.holder != holder);
         let readers = self.holders.iter().filter(move |of| write && of.holder != holder);
         let reads = readers.flat_map(move |of| of.reads.overlapping(range));
@@ -99,7 +107,7 @@ impl Holdings {
 
     /// What of `room`, which is around what is asked for, conflicts with nobody who holds.
     pub fn room(&self, ask: &Ask, mut room: Range) -> Range {
-        let (asked, holder, write) = (ask.range, ask.holder, ask.write);
+        let (asked, holder, write) = (ask.range, ask.holder, ask.mode.writes());
         let mut narrow = |span: &Span| room = narrowed(room, asked, span.range);
         // A grant to read does not reach into what the same session may change.
         let other = |span: &&Span| span.holder != holder || !write;
@@ -123,7 +131,7 @@ impl Holdings {
             joined = joined.hull(range);
             grown |= span.grown;
         };
-        match ask.write {
+        match ask.mode.writes() {
             true => self.writes.overlapping(around).filter(|s| s.holder == ask.holder).for_each(&mut join),
             false => {
                 self.of(ask.holder)
@@ -135,12 +143,12 @@ impl Holdings {
     }
 
     /// Enters a grant; gives whether it may be changed.
-    pub fn put_grant(&mut self, ask: &Ask, range: Range, number: u64, grown: bool) -> bool {
-        let holder = ask.holder;
+    pub fn put_grant(&mut self, ask: &Ask, grant: Grant) -> bool {
+        let (holder, Grant { range, number, grown }) = (ask.holder, grant);
         self.cut_reads(holder, range, u64::MAX);
         let written = self.cut_writes(holder, range, u64::MAX);
-        if ask.write {
-            self.put(true, Span { range, number, holder, grown });
+        if ask.mode.writes() {
+            self.put(Mode::Write, Span { range, number, holder, grown });
             return true;
         }
         // What it may change it keeps, under the new number: the client cannot tell which of its grants a byte has.
@@ -148,13 +156,16 @@ impl Holdings {
         for span in written {
             if from < span.range.start {
                 let gap = Range { start: from, end: span.range.start };
-                self.put(false, Span { range: gap, number, holder, grown });
+                self.put(Mode::Read, Span { range: gap, number, holder, grown });
             }
             from = span.range.end;
-            self.put(true, Span { number, ..span });
+            self.put(Mode::Write, Span { number, ..span });
         }
         if from < range.end {
-            self.put(false, Span { range: Range { start: from, end: range.end }, number, holder, grown });
+            self.put(
+                Mode::Read,
+                Span { range: Range { start: from, end: range.end }, number, holder, grown },
+            );
         }
         false
     }
@@ -168,7 +179,7 @@ impl Holdings {
     /// `holder` may only read what it was granted to change of `range` up to `number`.
     pub fn give_up_writing(&mut self, holder: Holder, range: Range, number: u64) {
         for span in self.cut_writes(holder, range, number) {
-            self.put(false, Span { grown: false, ..span });
+            self.put(Mode::Read, Span { grown: false, ..span });
         }
     }
 
@@ -235,14 +246,14 @@ impl Holdings {
         taken
     }
 
-    fn put(&mut self, write: bool, span: Span) {
+    fn put(&mut self, mode: Mode, span: Span) {
         let of = self.of_mut(span.holder);
-        match write {
-            true => {
+        match mode {
+            Mode::Write => {
                 of.writes += 1;
                 self.writes.put(span);
             }
-            false => of.reads.put(span),
+            Mode::Read => of.reads.put(span),
         }
     }
 

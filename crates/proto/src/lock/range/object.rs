@@ -1,8 +1,8 @@
 //! The rules for one object.
 
 use super::contention::Contention;
-use super::holdings::{Holdings, narrowed};
-use super::{Ask, Call, Holder, Numbers, Output, Purpose, Range, Settings};
+use super::holdings::{Grant, Holdings, narrowed};
+use super::{Ask, Call, Holder, Mode, Numbers, Output, Purpose, Range, Settings};
 use crate::ids::ObjectId;
 use crate::wire::messages::{RangeRevoked, Token};
 
@@ -58,13 +58,13 @@ struct Ahead {
 impl Ahead {
     fn add(&mut self, ask: &Ask) {
         merge(&mut self.all, ask.range);
-        if ask.write {
+        if ask.mode.writes() {
             merge(&mut self.writes, ask.range);
         }
     }
 
-    fn blocks(&self, write: bool, range: Range) -> bool {
-        let ahead = if write { &self.all } else { &self.writes };
+    fn blocks(&self, mode: Mode, range: Range) -> bool {
+        let ahead = if mode.writes() { &self.all } else { &self.writes };
         ahead.iter().any(|earlier| earlier.overlaps(range))
     }
 }
@@ -155,7 +155,9 @@ impl Object {
     /// Whether an access under way is in the way. Accesses are atomic one by one: they need not wait for each other.
     fn in_use(&self, ask: &Ask) -> bool {
         let others = |used: &Ask| {
-            used.holder != ask.holder && (used.write || ask.write) && used.range.overlaps(ask.range)
+            used.holder != ask.holder
+                && (used.mode.writes() || ask.mode.writes())
+                && used.range.overlaps(ask.range)
         };
         ask.purpose == Purpose::Hold && self.busy.as_ref().is_some_and(|busy| busy.uses.iter().any(others))
     }
@@ -167,7 +169,7 @@ impl Object {
         let called =
             || self.busy.as_ref().is_some_and(|busy| busy.calls.iter().any(|call| call.holder == ask.holder));
         ask.purpose == Purpose::Use
-            && (called() || self.held.own_write_overlaps(ask) || (!ask.write && reads()))
+            && (called() || self.held.own_write_overlaps(ask) || (!ask.mode.writes() && reads()))
     }
 
     /// `ask` arrives; [`Object::settle`] looks at it.
@@ -232,7 +234,7 @@ impl Object {
             return None;
         }
         let number = numbers.draw();
-        let write = self.held.put_grant(ask, ask.range, number, false);
+        let write = self.held.put_grant(ask, Grant { range: ask.range, number, grown: false });
         Some(token(ask.range, write, number))
     }
 
@@ -242,12 +244,13 @@ impl Object {
         let mut index = 0;
         while let Some(waiting) = self.busy.as_ref().and_then(|busy| busy.waiting.get(index)) {
             let (ask, from) = (waiting.ask, waiting.from);
-            let write = ask.write || (ask.purpose == Purpose::Hold && self.held.own_write_overlaps(&ask));
+            let changes = ask.purpose == Purpose::Hold && self.held.own_write_overlaps(&ask);
+            let mode = if changes { Mode::Write } else { ask.mode };
             let done = if ask.purpose == Purpose::Hold && self.is_hot(step.now, &ask) {
                 self.used_without(step.now, &ask);
                 step.outputs.push(Output::Contended { id: ask.id, holder: ask.holder });
                 true
-            } else if ahead.blocks(write, ask.range) && !self.passes(&ask) {
+            } else if ahead.blocks(mode, ask.range) && !self.passes(&ask) {
                 false
             } else if self.held.conflicts(&ask).next().is_some() {
                 self.stand_in_the_way(step, index)
@@ -341,7 +344,7 @@ impl Object {
                     holder: span.holder,
                     range,
                     number: span.number,
-                    keep_read: !ask.write,
+                    keep_read: !ask.mode.writes(),
                 }),
             }
         }
@@ -350,8 +353,8 @@ impl Object {
 
     fn grant(&mut self, now: u64, ask: &Ask, numbers: &Numbers) -> Token {
         // Who may change all of it already gets that again: it may read it too.
-        let write = ask.write || self.held.holds_all(ask.holder, true, ask.range);
-        let ask = Ask { write, ..*ask };
+        let writes = ask.mode.writes() || self.held.holds_all(ask.holder, Mode::Write, ask.range);
+        let ask = Ask { mode: Mode::of(writes), ..*ask };
         let contended = self.busy.as_ref().is_some_and(|busy| busy.contention.is_contended(now));
         if contended && self.held.is_beside_writers(&ask) {
             self.busy().contention.renew(now);
@@ -364,7 +367,7 @@ impl Object {
             }
         };
         let number = numbers.draw();
-        let write = self.held.put_grant(&ask, range, number, grown);
+        let write = self.held.put_grant(&ask, Grant { range, number, grown });
         token(range, write, number)
     }
 
@@ -373,7 +376,7 @@ impl Object {
         let Some(busy) = &self.busy else { return Range::ALL };
         let waiting = busy.waiting.iter().filter(|waiting| !waiting.done).map(|waiting| &waiting.ask);
         let others = waiting.chain(&busy.uses).filter(|other| other.holder != ask.holder);
-        let conflicting = others.filter(|other| other.write || ask.write);
+        let conflicting = others.filter(|other| other.mode.writes() || ask.mode.writes());
         conflicting.fold(Range::ALL, |room, other| narrowed(room, ask.range, other.range))
     }
 }

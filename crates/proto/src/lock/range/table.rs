@@ -9,6 +9,13 @@ use super::*;
 use crate::lock::ages::{Ages, Stamp};
 use crate::wire::messages::{ObjectRange, RangeRevoked};
 
+/// When a session used what it holds of an object: what was used longest ago is called back first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Used {
+    Now,
+    Before,
+}
+
 /// What one session has in a table.
 #[derive(Debug, Default)]
 struct Session {
@@ -141,7 +148,7 @@ impl Table {
             false => entry.restate(&ask, &self.numbers),
         };
         self.ranges = self.ranges + entry.held.len() - before;
-        self.index(object, ask.holder, true);
+        self.index(object, ask.holder, Used::Now);
         self.leave(0, object);
         token
     }
@@ -160,7 +167,7 @@ impl Table {
         let before = entry.held.len();
         entry.answered(call, answer);
         self.ranges = self.ranges + entry.held.len() - before;
-        self.index(call.object, call.holder, false);
+        self.index(call.object, call.holder, Used::Before);
         self.settle(now, call.object);
     }
 
@@ -186,7 +193,7 @@ impl Table {
         let before = entry.held.len();
         entry.held.give_up(holder, Range { start: range.start, end: range.end }, range.number);
         self.ranges = self.ranges + entry.held.len() - before;
-        self.index(range.object, holder, false);
+        self.index(range.object, holder, Used::Before);
         self.settle(now, range.object);
     }
 
@@ -197,7 +204,7 @@ impl Table {
         if let Some(entry) = self.objects.get_mut(&object) {
             entry.abandon(id);
         }
-        self.index(object, holder, false);
+        self.index(object, holder, Used::Before);
         self.settle(now, object);
     }
 
@@ -222,7 +229,7 @@ impl Table {
         let Some(entry) = self.objects.get_mut(&object) else { return };
         self.ranges -= entry.held.len();
         for holder in entry.drop_all() {
-            self.index(object, holder, false);
+            self.index(object, holder, Used::Before);
         }
         self.settle(now, object);
     }
@@ -232,9 +239,9 @@ impl Table {
         self.objects.get(&object).map_or_else(Vec::new, |entry| entry.held.writers(except))
     }
 
-    /// Whether `holder` holds all of `range`, to change it if `write`.
-    pub fn holds(&self, object: ObjectId, holder: Holder, write: bool, range: Range) -> bool {
-        self.objects.get(&object).is_some_and(|entry| entry.held.holds_all(holder, write, range))
+    /// Whether `holder` holds all of `range`, to use it as `mode` says.
+    pub fn holds(&self, object: ObjectId, holder: Holder, mode: Mode, range: Range) -> bool {
+        self.objects.get(&object).is_some_and(|entry| entry.held.holds_all(holder, mode, range))
     }
 
     /// What is to be done now, in this order.
@@ -297,10 +304,13 @@ impl Table {
     }
 
     /// Whether all of an object can be granted to a session at once, to be changed or to be read, without anybody being called back.
-    pub fn is_free(&self, object: ObjectId, holder: Holder, write: bool) -> bool {
+    pub fn is_free(&self, object: ObjectId, holder: Holder, mode: Mode) -> bool {
         let Some(object) = self.objects.get(&object) else { return true };
-        let in_the_way =
-            if write { object.held.has_others(holder) } else { !object.held.writers(holder).is_empty() };
+        let in_the_way = if mode.writes() {
+            object.held.has_others(holder)
+        } else {
+            !object.held.writers(holder).is_empty()
+        };
         object.is_quiet() && !in_the_way
     }
 
@@ -327,20 +337,22 @@ impl Table {
             if let Some(session) = self.sessions.get_mut(&holder) {
                 session.waiting.remove(&id);
             }
-            self.index(object, holder, true);
+            self.index(object, holder, Used::Now);
         }
         self.leave(now, object);
     }
 
     /// Notes how much `holder` holds of the object, and whether that was used now.
-    fn index(&mut self, object: ObjectId, holder: Holder, is_used: bool) {
+    fn index(&mut self, object: ObjectId, holder: Holder, used: Used) {
         let weight = self.objects.get(&object).map_or(0, |entry| entry.held.ranges_of(holder));
         if weight > 0 {
             match self.sessions.entry(holder).or_default().objects.entry(object) {
                 Entry::Vacant(free) => {
                     free.insert(self.ages.begin(holder.0, object, weight));
                 }
-                Entry::Occupied(mut stamp) if is_used => self.ages.used(holder.0, stamp.get_mut(), weight),
+                Entry::Occupied(mut stamp) if used == Used::Now => {
+                    self.ages.used(holder.0, stamp.get_mut(), weight)
+                }
                 Entry::Occupied(stamp) => self.ages.weighs(holder.0, *stamp.get(), weight),
             }
         } else if let Some(session) = self.sessions.get_mut(&holder) {

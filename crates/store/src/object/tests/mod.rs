@@ -18,9 +18,9 @@ use rt::Rt;
 use rt::sim::{Options, Sim};
 
 use super::check;
-use super::files::Ready;
 use super::logged::Kept;
-use super::{By, Extra, Limits, Objects};
+use super::supply::Ready;
+use super::{By, Extra, Limits, Objects, Seek};
 use crate::check::Report;
 use crate::error::StoreError;
 use crate::label::Label;

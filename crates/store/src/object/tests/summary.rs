@@ -10,7 +10,7 @@ use rt::sim::Rng;
 
 use super::*;
 use crate::object::OBJECTS;
-use crate::object::{files::Ready, keys, summary};
+use crate::object::{keys, summary, supply::Ready};
 use crate::recount::{self, sum_again};
 use crate::sums::Sums;
 use crate::target::Batch;

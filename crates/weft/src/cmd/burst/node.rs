@@ -240,7 +240,7 @@ impl Burst {
         let record = Record { source: source.to_string(), mountpoint: mountpoint.clone(), made };
         let text = serde_json::to_vec(&record).unwrap_or_default();
         fs::write(self.at.join(RECORD), text).map_err(|error| self.failed(&error))?;
-        let mut options = mount::MountOptions::parse(&wanted.options, false)?;
+        let mut options = mount::MountOptions::parse(&wanted.options, mount::Unknown::Refused)?;
         options.client.key = Some(self.key(Role::Client));
         mount::mount(mount::Request { source, mountpoint, options, place: Place::Background }).map(drop)
     }

@@ -7,7 +7,7 @@ use proto::{FsName, Nid, TargetId, TargetKind};
 
 use super::Arguments;
 use crate::cmd::format::text;
-use crate::cmd::mount::MountOptions;
+use crate::cmd::mount::{MountOptions, Unknown};
 use crate::daemon::Place;
 use crate::failure::Failure;
 use crate::instances::{self, Instance};
@@ -110,7 +110,7 @@ pub fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
     if arguments.listen.as_ref().is_some_and(Nid::is_lo) {
         return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
     }
-    let options = MountOptions::parse(&arguments.options, false)?;
+    let options = MountOptions::parse(&arguments.options, Unknown::Refused)?;
     if options.client.key.is_some() {
         return Err(Failure::usage("a file system that is made here has keys of its own; leave key= out"));
     }

@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// How a frame goes off.
+pub(super) struct Sending {
+    bytes: u64,
+    /// Whether it counts in the sender's queue.
+    counts: bool,
+    /// How much later than it would arrive.
+    delay: u64,
+}
+
 impl World {
     pub(in crate::sim::net) fn poll_send(
         &mut self,
@@ -64,7 +73,7 @@ impl World {
         self.note(Kind::Send, from, digest(&frame.head) ^ bytes.rotate_left(40));
         let peer = 1 - end;
         if from == to {
-            return self.launch_frame(key, peer, frame, bytes, true, 0);
+            return self.launch_frame(key, peer, frame, Sending { bytes, counts: true, delay: 0 });
         }
         let net = self.options.net;
         let rng = &mut self.net.rng;
@@ -79,7 +88,7 @@ impl World {
         let duplicate = net.duplicate.strikes(rng).then(|| frame.clone());
         let delay = if net.reorder.strikes(rng) { net.reorder_delay.draw(rng).max(1) } else { 0 };
         let repeat_delay = duplicate.is_some().then(|| net.reorder_delay.draw(rng).max(1));
-        self.launch_frame(key, peer, frame, bytes, true, delay);
+        self.launch_frame(key, peer, frame, Sending { bytes, counts: true, delay });
         if delay > 0 {
             self.stats(from).frames_reordered += 1;
             self.note(Kind::Reorder, from, delay);
@@ -87,7 +96,7 @@ impl World {
         if let (Some(repeat), Some(delay)) = (duplicate, repeat_delay) {
             self.stats(from).frames_duplicated += 1;
             self.note(Kind::Duplicate, from, delay);
-            self.launch_frame(key, peer, repeat, bytes, false, delay);
+            self.launch_frame(key, peer, repeat, Sending { bytes, counts: false, delay });
         }
     }
 
@@ -97,15 +106,8 @@ impl World {
     }
 
     /// Sends a frame off. One that is delayed does not hold up those behind it.
-    pub(super) fn launch_frame(
-        &mut self,
-        key: Key,
-        to: usize,
-        frame: Frame,
-        bytes: u64,
-        counts: bool,
-        delay: u64,
-    ) {
+    pub(super) fn launch_frame(&mut self, key: Key, to: usize, frame: Frame, sending: Sending) {
+        let Sending { bytes, counts, delay } = sending;
         let arrival = self.arrival(key, to, bytes);
         let connection = self.net.connections.get_mut(key).expect("the caller has it");
         let from = &mut connection.ends[1 - to];
