@@ -3,6 +3,9 @@
 //! A [`Service`] is what a target offers; an [`Import`] is a client's end of a session with one target. They meet
 //! in a [`Hub`]: directly, as a call on the caller's thread, when both live in one process (`lo`), and over
 //! connections otherwise (`tcp`). Servers are clients too: of the MGS, and an MDT of the OSTs.
+//!
+//! - [`session`]: the client's end of a session; [`export`]: the server's; [`tcp`]: what both ends of a connection share;
+//! - [`callback`]: how a target asks its clients; [`hub`]: where all of it meets.
 
 pub mod address;
 pub mod callback;

@@ -29,13 +29,13 @@ use crate::cluster::{Cluster, Shape};
 use crate::cut_off;
 use crate::history::{Effect, NAME_OPS_MAX, NameHistory, Register, Span};
 use crate::invariants;
-use crate::kernel::{Kernel, PAGE_BYTES};
+use crate::kernel::{Access, Kernel, PAGE_BYTES};
 use crate::progress::{Doing, Progress};
 use crate::restart::crash_some;
 use crate::rounds::Rounds;
 use crate::scenario::{Report, node, on, report};
 use crate::workload::{READ_WRITE, Record, root};
-use looks::{fill, in_pages, log_record, look_at_mode, look_up, note_read, open, pieces, read_range};
+use looks::{By, fill, in_pages, log_record, look_at_mode, look_up, note_read, open, pieces, read_range};
 use player::Player;
 
 const OSTS: u32 = 4;
@@ -329,7 +329,7 @@ async fn look_at_the_end(cluster: &Cluster, world: &World) {
     world.progress.mounted("checker", &client);
     let _doing = world.progress.begin("checker", "look at everything".into());
     for (file, fid) in world.files.iter().enumerate() {
-        look_at_mode(&client, world, file, true).await;
+        look_at_mode(&client, world, file, By::Name).await;
         let handle = client.files().open(&root(), *fid, READ_WRITE).await.expect("root may open");
         for range in 0..RANGES.len() {
             read_range(&client, world, handle, file, range).await;

@@ -56,6 +56,15 @@ impl Copies for Told {
     }
 }
 
+/// How a mapping is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It is looked at.
+    Read,
+    /// It is changed.
+    Write,
+}
+
 /// What becomes of a page once it is written back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
@@ -93,7 +102,7 @@ impl Kernel {
         (fid, handle): (Fid, Handle),
         range: &Range<u64>,
         mut use_page: impl FnMut(&mut [u8]) -> T,
-        write: bool,
+        access: Access,
     ) -> T {
         let number = range.start / PAGE_BYTES;
         let within = (range.start % PAGE_BYTES) as usize..(range.end - number * PAGE_BYTES) as usize;
@@ -106,7 +115,7 @@ impl Kernel {
                 let mut pages = self.pages.lock();
                 match pages.get_mut(&(fid, number)) {
                     Some(page) if !page.is_locked => {
-                        page.is_dirty |= write;
+                        page.is_dirty |= access == Access::Write;
                         return use_page(&mut page.bytes[within]);
                     }
                     Some(_) => None,

@@ -28,12 +28,19 @@ pub(super) async fn look_up(client: &Client, world: &World, (dir, name): (usize,
     history.names.entry((dir, name)).or_default().ops.push((Effect::Seen(seen), span));
 }
 
-pub(super) async fn look_at_mode(client: &Client, world: &World, file: usize, by_name: bool) {
+/// By what a file is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Name,
+    Fid,
+}
+
+pub(super) async fn look_at_mode(client: &Client, world: &World, file: usize, by: By) {
     let start = world.history.lock().now();
     let name = format!("f{file}");
-    let told = match by_name {
-        true => client.names().lookup(&root(), Fid::ROOT, name.as_bytes()).await,
-        false => client.names().getattr(world.files[file]).await,
+    let told = match by {
+        By::Name => client.names().lookup(&root(), Fid::ROOT, name.as_bytes()).await,
+        By::Fid => client.names().getattr(world.files[file]).await,
     };
     let told = told.expect("the file is there");
     assert_eq!((told.fid, told.nlink, told.size), (world.files[file], 1, FILE_BYTES), "{name}");

@@ -81,7 +81,7 @@ impl Player {
             1 => self.look_at_log().await,
             2 => {
                 let _doing = self.doing(format!("stat f1 {}", self.world.files[1]));
-                look_at_mode(&self.client, &self.world, 1, false).await;
+                look_at_mode(&self.client, &self.world, 1, By::Fid).await;
             }
             _ if self.looked_up < NAME_LOOKS_MAX => {
                 let name = (0, 0);
@@ -145,7 +145,7 @@ impl Player {
             if let Some(parts) = in_pages(offset, end).filter(|_| self.rng.one_in(2)) {
                 for part in parts {
                     let bytes = &data[(part.start - offset) as usize..(part.end - offset) as usize];
-                    kernel.map((fid, handle), &part, |page| page.copy_from_slice(bytes), true).await;
+                    kernel.map((fid, handle), &part, |page| page.copy_from_slice(bytes), Access::Write).await;
                 }
                 return;
             }
@@ -161,7 +161,7 @@ impl Player {
             if let Some(parts) = in_pages(offset, end).filter(|_| self.rng.one_in(2)) {
                 let mut data = Vec::new();
                 for part in parts {
-                    data.extend(kernel.map((fid, handle), &part, |page| page.to_vec(), false).await);
+                    data.extend(kernel.map((fid, handle), &part, |page| page.to_vec(), Access::Read).await);
                 }
                 return data;
             }
@@ -271,7 +271,7 @@ impl Player {
     async fn look_at_mode(&mut self) {
         let (file, by_name) = (self.any_file(), self.rng.one_in(2));
         let _doing = self.doing(format!("stat f{file} {}, by name: {by_name}", self.world.files[file]));
-        look_at_mode(&self.client, &self.world, file, by_name).await;
+        look_at_mode(&self.client, &self.world, file, if by_name { By::Name } else { By::Fid }).await;
     }
 
     pub(super) async fn close_mappings(&self) {
