@@ -12,9 +12,10 @@ TOP = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(os.p
 FILE_LINES_MAX = 600
 ARGUMENTS_MAX = 5
 # Methods of the standard library and of the crates that are used everywhere: a call of one says nothing of whose it is.
-COMMON = set("""all append arm as_ref begin bytes call change client close complete count data drain entry extend first fits free get has
-insert is_empty iter keep last len lock make map max min name new next note of once order pop push put read remove replace rest seek
-send set shared shut size sort spawn split start state store swap take time truncate update wait write""".split())
+COMMON = set("""all append arm as_ref begin bytes call change client close complete count data drain entry extend file_name first
+fits for_each free get has insert is_empty iter keep last len lock make map max min name new next note of once order other
+permissions pop push put read remove replace rest seek send set shared shut size sort spawn split start state store swap take
+time truncate update wait write""".split())
 
 
 def source(path):
@@ -56,24 +57,35 @@ def block(text, start):
     return text[begin + 1:]
 
 
+def home(name, path, defined):
+    """The file that defines the type an `impl` in `path` means: types of several modules may share a name, and the nearest one is
+    meant, which is in this file, or else in the file that has most folders in common with it."""
+    owners = defined.get(name, [path])
+    folders = lambda of: os.path.dirname(of).split("/")
+    return path if path in owners else max(owners, key=lambda of: (len(os.path.commonprefix([folders(of), folders(path)])), of))
+
+
 def largest(files):
-    """(methods, impl blocks, files, fields, name) of the type with the most methods."""
-    methods, blocks, places, fields = (collections.Counter() for _ in range(4))
-    seen = collections.defaultdict(set)
+    """(methods, impl blocks, files, fields, name, where it is defined) of the type with the most methods."""
+    methods, blocks, fields = (collections.Counter() for _ in range(3))
+    seen, defined = collections.defaultdict(set), collections.defaultdict(list)
     for path, text in files.items():
-        for found in re.finditer(r"^(?:pub(?:\(\w+\))? )?struct (\w+)[^;{(]*\{", text, re.M):
-            body = block(text, found.start())
-            fields[found[1]] = len(re.findall(r"^\s+(?:pub(?:\([\w: ]+\))? )?\w+: ", body, re.M))
+        for found in re.finditer(r"^(?:pub(?:\([\w: ]+\))? )?(struct|enum) (\w+)[^;{(]*([;{(])", text, re.M):
+            defined[found[2]].append(path)
+            if found[1] == "struct" and found[3] == "{":
+                body = block(text, found.start())
+                fields[found[2], path] = len(re.findall(r"^\s+(?:pub(?:\([\w: ]+\))? )?\w+: ", body, re.M))
+    for path, text in files.items():
         for found in re.finditer(r"^impl(?:<[^{]*?>)? (\w+)(?:<[^{]*?>)? (?:where [^{]*)?\{", text, re.M):
             count = len(re.findall(r"^    (?:pub(?:\([\w: ]+\))? )?(?:const )?(?:async )?fn ", block(text, found.start()), re.M))
-            methods[found[1]] += count
-            blocks[found[1]] += 1
-            seen[found[1]].add(path)
+            of = found[1], home(found[1], path, defined)
+            methods[of] += count
+            blocks[of] += 1
+            seen[of].add(path)
     if not methods:
         return None
-    name = max(methods, key=lambda of: (methods[of], of))
-    places = len(seen[name])
-    return methods[name], blocks[name], places, fields[name], name
+    of = max(methods, key=lambda of: (methods[of], of))
+    return methods[of], blocks[of], len(seen[of]), fields[of], *of
 
 
 def module(path):
@@ -118,12 +130,12 @@ def arguments(text):
 def main():
     """Prints the figures."""
     many, bools, tuples, long_files, lines = 0, 0, 0, [], {}
-    print("largest type of each crate: methods, impl blocks, files, fields")
+    print("largest type of each crate: methods, impl blocks, files, fields, where")
     kept = list(crates())
     for crate, files in kept:
         found = largest(files)
         if found:
-            print(f"  {crate:8} {found[4]:16} {found[0]:4} {found[1]:4} {found[2]:4} {found[3]:4}")
+            print(f"  {crate:8} {found[4]:16} {found[0]:4} {found[1]:4} {found[2]:4} {found[3]:4}  {found[5]}")
     defined = {crate: set(re.findall(r"\bfn (\w+)", "\n".join(files.values()))) for crate, files in kept}
     print("modules that call each other both ways: calls there, calls back")
     for crate, files in kept:

@@ -82,9 +82,9 @@ pub struct Record {
 
 impl Record {
     /// From when on `server` may have the target, and whether it is known that the newest owner does not use its directory.
-    /// `at`: until when nobody else gets it (not released), or since when it is free (released). `cold`: it may have been
-    /// free for long, and all servers may be starting.
-    pub fn free_for(&self, at: u64, cold: bool, server: &Server, preferred: bool) -> (u64, bool) {
+    /// `at`: until when nobody else gets it (not released), or since when it is free (released). `grace`: how long it is kept for whom
+    /// it is left to, longer where it may have been free for long, and all servers may be starting.
+    pub fn free_for(&self, at: u64, grace: Duration, server: &Server, preferred: bool) -> (u64, bool) {
         if !self.released {
             // A process that was started again in the place of another one, which therefore is gone.
             let follows = self.server.is_place_of(server);
@@ -95,7 +95,6 @@ impl Record {
             _ => server.is_meant(&self.reserved),
         };
         // Whoever was to have it may not be there.
-        let grace = if cold { COLD_GRACE } else { RESTART_GRACE };
         (if may_go_first { 0 } else { at + nanos(grace) }, true)
     }
 
@@ -186,8 +185,8 @@ impl Owners {
                 Verdict::Wait(free_at)
             };
         };
-        let cold = owned.at <= self.started;
-        let (free_at, in_place) = owned.record.free_for(owned.at, cold, server, wanted.preferred);
+        let grace = if owned.at <= self.started { COLD_GRACE } else { RESTART_GRACE };
+        let (free_at, in_place) = owned.record.free_for(owned.at, grace, server, wanted.preferred);
         if free_at > now { Verdict::Wait(free_at) } else { self.grant(now, server, wanted, in_place) }
     }
 

@@ -12,7 +12,7 @@ use proto::{Code, JobId, Nid, TargetId, Xid};
 use crate::hub::Hub;
 use crate::keys::Role;
 use crate::service::{Call, Origin, Peer};
-use crate::tcp::LinkError;
+use crate::session::LinkError;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -41,15 +41,32 @@ pub(crate) fn slot_of(header: &Header) -> Option<u32> {
     (header.slot != SLOT_NONE).then_some(header.slot)
 }
 
-/// Puts a message together; fills in lengths and checksums.
-pub(crate) fn encode(mut header: Header, body: &[u8], bulk: Vec<Bytes>, checksum: bool) -> Frame {
+/// Puts a message without bulk together; fills in lengths and checksums.
+pub(crate) fn encode(header: Header, body: &[u8]) -> Frame {
+    encode_with_bulk(header, body, Vec::new(), BulkChecksum::Left)
+}
+
+/// Whether bulk gets a checksum: what is authenticated needs none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BulkChecksum {
+    Added,
+    Left,
+}
+
+/// The same with bulk.
+pub(crate) fn encode_with_bulk(
+    mut header: Header,
+    body: &[u8],
+    bulk: Vec<Bytes>,
+    checksum: BulkChecksum,
+) -> Frame {
     let bulk_len: usize = bulk.iter().map(Bytes::len).sum();
     assert!(body.len() <= BODY_BYTES_MAX && bulk_len <= BULK_BYTES_MAX, "callers keep to the limits");
     header.body_len = body.len() as u32;
     header.bulk_len = bulk_len as u32;
     header.body_crc = crc32c(body);
     header.bulk_crc = 0;
-    if checksum && bulk_len > 0 {
+    if checksum == BulkChecksum::Added && bulk_len > 0 {
         header.flags |= FLAG_BULK_CHECKSUM;
         header.bulk_crc = crc32c_slices(bulk.iter().map(Bytes::as_ref));
     }
@@ -83,7 +100,12 @@ mod tests {
 
     fn sample() -> Frame {
         let header = header(24, TargetId::mdt(1), Xid(9));
-        encode(header, b"body", vec![Bytes::from_static(b"bu"), Bytes::from_static(b"lk")], true)
+        encode_with_bulk(
+            header,
+            b"body",
+            vec![Bytes::from_static(b"bu"), Bytes::from_static(b"lk")],
+            BulkChecksum::Added,
+        )
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proto::seal::Protection;
 
+use crate::frame::BulkChecksum;
 use crate::keys::Keys;
 use crate::protect::Protect;
 
@@ -26,8 +27,9 @@ impl Guard {
     }
 
     /// Whether bulk gets a checksum on a connection that is protected so.
-    pub(crate) fn checksums(&self, protection: Protection) -> bool {
-        protection < Protection::Frames && self.bulk_checksum.load(Ordering::Relaxed)
+    pub(crate) fn checksums(&self, protection: Protection) -> BulkChecksum {
+        let is_added = protection < Protection::Frames && self.bulk_checksum.load(Ordering::Relaxed);
+        if is_added { BulkChecksum::Added } else { BulkChecksum::Left }
     }
 
     /// See [`crate::Hub::set_protect`].

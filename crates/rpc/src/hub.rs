@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use rt::{Addr, Rt};
 use crate::callback::{self, CallbackError};
 use crate::clients::Clients;
 use crate::event::Ended;
+use crate::export::{Acceptance, Sessions};
 use crate::guard::Guard;
 use crate::habits::{Experiment, Habits};
 use crate::import::Import;
@@ -25,8 +25,7 @@ use crate::limits;
 use crate::process::Process;
 use crate::protect::Protect;
 use crate::service::Service;
-use crate::sessions::Sessions;
-use crate::tcp::{self, Acceptance, Link, LinkError};
+use crate::session::{Link, LinkError, Links};
 use crate::together::{Gathering, Together};
 
 /// The services and imports of one process. Cheap to clone.
@@ -49,10 +48,19 @@ struct Inner {
     process: OnceLock<Arc<dyn Process>>,
 }
 
+/// Whether those with whom a client has sessions hear that it ends them, as far as they answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goodbye {
+    /// They are told.
+    Said,
+    /// They find out.
+    Unsaid,
+}
+
 /// What carries frames to other processes, and from them.
 #[derive(Default)]
 pub(crate) struct Carried {
-    links: tcp::Links,
+    links: Links,
     pub(crate) acceptance: Acceptance,
     pub(crate) gathering: Gathering,
 }
@@ -145,7 +153,7 @@ impl Hub {
         self.inner.sessions.withdrawn(target);
         let imports: Vec<Arc<Import>> = self.inner.imports.lock().values().cloned().collect();
         for import in imports.into_iter().filter(|import| import.target() == target) {
-            import.driver().lo_lost(None);
+            import.withdrawn();
         }
     }
 
@@ -164,41 +172,9 @@ impl Hub {
         callback::call_back(self, (target, session), request, patience).await
     }
 
-    /// How long the client of a session has not been there, and whether it only went silent: nobody closed its
-    /// connection. `None` if it is there, or the session is over.
-    pub fn absent_for(&self, target: TargetId, session: u64) -> Option<(Duration, bool)> {
-        let absence = self.inner.sessions.absence((target, session)).ok()??;
-        Some((self.inner.rt.now() - absence.since, absence.silent))
-    }
-
-    /// What is waited for in the sessions of a target of this process, for diagnoses: the session and a line for each.
-    pub fn waits(&self, target: TargetId) -> Vec<(u64, String)> {
-        self.inner.sessions.waits(target)
-    }
-
-    /// A session is over, as its target says: callbacks to it end, and are not begun any more. Every session that a
-    /// target ends has to be told, or it stays known here.
-    pub fn session_ended(&self, target: TargetId, session: u64) {
-        self.inner.sessions.ended((target, session));
-    }
-
-    /// A session was ended against its client's will. As [`Hub::session_ended`]; a client that is connected learns of it at
-    /// once: its connection is closed, and it finds out when it connects again.
-    pub fn session_evicted(&self, target: TargetId, session: u64) {
-        self.inner.sessions.evicted((target, session));
-    }
-
     /// Whether this process has the key of `role`.
     pub fn has_key(&self, role: Role) -> bool {
         self.inner.guard.keys.of(role).is_some()
-    }
-
-    /// Accepts connections of peers that hold a key; returns where it listens.
-    pub async fn listen(&self, addr: &Addr) -> io::Result<Addr> {
-        let listener = self.inner.rt.net().listen(addr).await?;
-        let addr = listener.addr();
-        self.inner.rt.spawn(tcp::accept_loop(self.clone(), listener));
-        Ok(addr)
     }
 
     /// A new client of this process: a name that is shown to others, and a secret behind it that never leaves the process.
@@ -260,14 +236,14 @@ impl Hub {
         self.inner.clients.incarnate(client, incarnation);
     }
 
-    /// Ends every session of `client`, and with `goodbye` tells those with whom it has them, as far as they answer.
-    pub async fn end_client(&self, client: ClientId, goodbye: bool) {
+    /// Ends every session of `client`.
+    pub async fn end_client(&self, client: ClientId, goodbye: Goodbye) {
         let imports: Vec<Arc<Import>> = {
             let mut imports = self.inner.imports.lock();
             let keys: Vec<_> = imports.keys().filter(|(_, of)| *of == client).copied().collect();
             keys.iter().filter_map(|key| imports.remove(key)).collect()
         };
-        if goodbye {
+        if goodbye == Goodbye::Said {
             let goodbyes = async {
                 for import in &imports {
                     import.disconnect().await;

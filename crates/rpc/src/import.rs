@@ -83,6 +83,11 @@ impl Import {
         &self.driver
     }
 
+    /// The target is not served by this process any more.
+    pub(crate) fn withdrawn(&self) {
+        self.driver.lo_lost(None);
+    }
+
     /// The target.
     pub fn target(&self) -> TargetId {
         self.driver.target

@@ -15,7 +15,7 @@ use proto::session::Message;
 use proto::session::machine::Outgoing;
 use proto::wire::Header;
 
-use crate::tcp::Link;
+use crate::session::Link;
 
 /// What gathers, of all sessions of a process.
 #[derive(Default)]

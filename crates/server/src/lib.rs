@@ -23,7 +23,7 @@ use std::time::Duration;
 use proto::limits::NIDS_MAX;
 use proto::wire::messages::Register;
 use proto::{ClientId, Code, Nid, TargetId, TargetKind};
-use rpc::{Hub, Import, Role, RpcError};
+use rpc::{Goodbye, Hub, Import, Role, RpcError};
 use rt::wait::{Either, race};
 use service::{Claimant, Handler, Start, Target, Unclaimed, Watch};
 use store::{Label, Owned, Store, StoreError};
@@ -177,7 +177,7 @@ impl Running {
         if let Some(claimant) = &self.claimant {
             claimant.note_last().await;
         }
-        self.hub.end_client(self.client, true).await;
+        self.hub.end_client(self.client, Goodbye::Said).await;
     }
 
     /// Stops as if the process had been killed.
@@ -189,7 +189,7 @@ impl Running {
             self.hub.session_evicted(self.target, session);
         }
         self.hub.withdraw(self.target);
-        self.hub.end_client(self.client, false).await;
+        self.hub.end_client(self.client, Goodbye::Unsaid).await;
         self.watch.abandon().await;
     }
 
@@ -289,7 +289,7 @@ async fn serve<H: Handler + Counts>(
         Ok(target) => target,
         Err(error) => {
             close(&store).await;
-            hub.end_client(label.uuid, true).await;
+            hub.end_client(label.uuid, Goodbye::Said).await;
             return Err(StartError::Store { path: config.path.clone(), error });
         }
     };
@@ -302,7 +302,7 @@ async fn serve<H: Handler + Counts>(
             Err(error) => {
                 hub.withdraw(id);
                 target.close().await;
-                hub.end_client(label.uuid, true).await;
+                hub.end_client(label.uuid, Goodbye::Said).await;
                 return Err(error);
             }
         }

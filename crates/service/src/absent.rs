@@ -13,6 +13,7 @@ use proto::wire::messages::{
 };
 
 use crate::clients::DEADLINE;
+use crate::exports::Exports;
 use crate::recovery::{Missing, PATIENCE};
 use crate::{Handler, Target};
 
@@ -55,7 +56,8 @@ impl<H: Handler> Target<H> {
         while self.recovery.is_active() {
             let missing = self.recovery.missing();
             if !missing.is_empty() {
-                let asked: Vec<LeaseAsked> = missing.iter().map(|missing| self.question(missing)).collect();
+                let asked: Vec<LeaseAsked> =
+                    missing.iter().map(|missing| missing.question(&self.exports)).collect();
                 let Some(states) = self.stop.unless(self.clients.lives().ask(&asked)).await else { return };
                 let _door = self.exports.door.lock();
                 for (missing, state) in missing.iter().zip(states.unwrap_or_default()) {
@@ -66,12 +68,6 @@ impl<H: Handler> Target<H> {
                 return;
             }
         }
-    }
-
-    fn question(&self, missing: &Missing) -> LeaseAsked {
-        let session = self.exports.sessions.of_client(missing.client).map_or(0, |session| session.handle());
-        let wish = if missing.quiet >= DEADLINE { ASKED_TO_FENCE } else { ASKED };
-        LeaseAsked { client: missing.client, session, wish }
     }
 
     /// The MGS has said how a client is. The caller holds the door.
@@ -85,7 +81,7 @@ impl<H: Handler> Target<H> {
             // Another owner may have heard of it.
             LEASE_OVER | LEASE_NONE | LEASE_LEFT if !self.store.is_owner() => {}
             LEASE_NONE | LEASE_LEFT if missing.absent => {
-                tracing::info!(target = %self.id, %client, "a client that held nothing is not waited for");
+                tracing::info!(target = %self.store.label().target, %client, "a client that held nothing is not waited for");
                 self.exports.sessions.give_up(client);
                 self.recovery.give_up(client);
             }
@@ -108,5 +104,14 @@ impl<H: Handler> Target<H> {
         }
         self.exports.sessions.give_up(client);
         self.recovery.give_up(client);
+    }
+}
+
+impl Missing {
+    /// What the MGS is asked about it.
+    fn question<S>(&self, exports: &Exports<S>) -> LeaseAsked {
+        let session = exports.sessions.of_client(self.client).map_or(0, |session| session.handle());
+        let wish = if self.quiet >= DEADLINE { ASKED_TO_FENCE } else { ASKED };
+        LeaseAsked { client: self.client, session, wish }
     }
 }

@@ -100,7 +100,7 @@ impl<H: Handler> Target<H> {
             }
             if is_news {
                 tracing::error!(
-                    target = %self.id, client = %connect.client, known = connect.committed.0, own = own.0,
+                    target = %self.store.label().target, client = %connect.client, known = connect.committed.0, own = own.0,
                     "the target told before that more was durable than it has: it is an older copy, or its disk lost what was \
                      synced (docs/operations.md#older)"
                 );
@@ -156,7 +156,7 @@ impl<H: Handler> Target<H> {
         if resumed {
             self.recovery.is_back(connect.client);
         }
-        tracing::info!(target = %self.id, client = %connect.client, from = %peer.from, resumed, "a session begins");
+        tracing::info!(target = %self.store.label().target, client = %connect.client, from = %peer.from, resumed, "a session begins");
         Ok(Some(session))
     }
 
@@ -172,13 +172,13 @@ impl<H: Handler> Target<H> {
         }
         self.recovery.is_done(session.client());
         // What is still under way must not come behind what others, or the same client, do from now on.
-        self.store.end(session.author());
+        session.author().end(&self.store);
         // While others replay, nothing else may draw a transno: theirs would be taken, and a commit mark beyond them
         // would tell their clients that what they have not replayed yet is durable.
         self.exports.departed.lock().push(session.clone());
         self.clear_away();
         self.clients.ended(session.handle());
-        tracing::info!(target = %self.id, client = %session.client(), "a session ends");
+        tracing::info!(target = %self.store.label().target, client = %session.client(), "a session ends");
     }
 
     /// Takes away what sessions that ended have left in the store, unless others still replay. The caller holds the
@@ -219,7 +219,7 @@ impl<H: Handler> Target<H> {
             self.store.commit(Batch { changes, ..Batch::default() })
         });
         if let Err(error) = forgotten {
-            tracing::error!(target = %self.id, %error, "a client's record stays");
+            tracing::error!(target = %self.store.label().target, %error, "a client's record stays");
         }
     }
 

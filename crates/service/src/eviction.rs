@@ -1,23 +1,25 @@
-//! What is written down when a client is evicted: a file for each, in the target's directory.
+//! Clients are evicted: what ends with that, and what is written down, a file for each, in the target's directory.
 //!
 //! An eviction is what this project exists to avoid, so each one that happens has to be explained afterwards: who it was,
 //! why, how long it had been silent, what it held, who waited for it, and what it did last.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use proto::ClientId;
 use proto::wire::Request;
+use proto::{ClientId, Code, Whom};
+use rpc::Role;
 use rt::{Rt, Time, Wall};
-use store::Store;
+use store::{Store, note};
 
 use crate::recent::Past;
-use crate::{Held, Holding};
+use crate::session::Session;
+use crate::{Handler, Held, Holding, Target, Watch};
 
 /// Directory of the traces in a target's directory.
 pub const DIRECTORY: &str = "evictions";
@@ -100,7 +102,11 @@ impl Tracer {
                 next
             };
             let Some((name, text)) = next else { return };
-            if let Err(error) = self.store.keep_note(DIRECTORY, &name, Bytes::from(text), TRACES_MAX).await {
+            let written = async {
+                let dir = self.store.dir().subdir(DIRECTORY).await?;
+                note::keep(&dir, &name, Bytes::from(text), TRACES_MAX).await
+            };
+            if let Err(error) = written.await {
                 tracing::warn!(%error, name, "the trace of an eviction is not written");
             }
         }
@@ -169,6 +175,51 @@ fn holding(what: &Holding) -> String {
 
 fn in_seconds(duration: Duration) -> String {
     format!("{}.{}", duration.as_secs(), duration.subsec_millis() / 100)
+}
+
+impl<H: Handler> Target<H> {
+    /// Ends the sessions of a client, or of all clients at an address; `NotFound` if there is none.
+    pub(crate) fn evict_clients(&self, from: &dyn Display, whom: &Whom) -> Result<(), Code> {
+        let _door = self.exports.door.lock();
+        let hit = self.exports.named(whom.client, &whom.nid)?;
+        let why = format!("an operator at {from} ordered it");
+        for session in &hit {
+            self.evict_session(session, &why);
+        }
+        if hit.is_empty() { Err(Code::NotFound) } else { Ok(()) }
+    }
+
+    /// Ends a session against its client's will. The caller holds the door.
+    pub(crate) fn evict_session(&self, session: &Arc<Session<H::Session>>, why: &str) {
+        let nid = session.nid();
+        let past = PastSession {
+            handle: session.handle(),
+            server: session.role() == Role::Server,
+            began: session.began(),
+            requests: session.recent().count(),
+            recent: session.recent().list(),
+            held: self.handler.held_by(session.handle()),
+        };
+        self.trace(session.client(), &nid, why, Some(past));
+        self.recovery.give_up(session.client());
+        self.clients.evicted(session.handle());
+        self.end(session);
+    }
+
+    /// Writes down that a client is evicted. The log says where.
+    pub(crate) fn trace(&self, client: ClientId, nid: &str, why: &str, session: Option<PastSession>) {
+        let label = self.store.label();
+        let trace = Trace {
+            target: format!("{}-{}", label.fsname, label.target),
+            client,
+            nid: nid.to_owned(),
+            why: why.to_owned(),
+            session,
+            waits: Watch::waits(self),
+        };
+        let trace = self.tracer.write(&trace);
+        tracing::warn!(target = %label.target, %client, nid, why, trace, "a client is evicted");
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod connect;
 mod context;
 mod disk_queues;
 mod eviction;
+mod exports;
 mod gauge;
 mod handler;
 mod jobs;

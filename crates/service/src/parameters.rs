@@ -2,12 +2,10 @@
 //!
 //! Names and values are Lustre's where the meaning is the same. Values are text, ready to be shown.
 
-use std::collections::BTreeMap;
-
 use proto::parameters::{CLEARS, Glob, Parameter, TargetPlaces, TargetTree, Tree, Unit};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
-use proto::{ClientId, Code, Whom};
+use proto::{Code, Whom};
 use rpc::{Peer, Role};
 
 use crate::admin::only_servers;
@@ -20,13 +18,15 @@ use crate::{Handler, Target, recovery_status};
 const NO_CLIENT: &str =
     "no such client has a session there; write its UUID, or nid:ADDRESS as in nid:10.0.0.7@tcp";
 
-/// Who reads or sets.
-#[derive(Clone, Copy)]
-struct By<'a> {
-    /// As the log says it.
+/// The parameters of a target, as somebody reads or sets them.
+struct Parameters<'a, H: Handler> {
+    target: &'a Target<H>,
+    /// Who that is, as the log says it.
     from: &'a dyn std::fmt::Display,
     /// Whether it is told who the clients are.
     is_server: bool,
+    /// The space of the target's disk, if it is asked for.
+    space: Option<&'a msg::Space>,
 }
 
 impl<H: Handler> Target<H> {
@@ -36,8 +36,8 @@ impl<H: Handler> Target<H> {
             return Err(Code::TooBig);
         }
         for msg::Parameter { name, value } in &set.parameters {
-            self.set_by(By { from: &peer.from, is_server: true }, name, value)?;
-            tracing::info!(target = %self.id, from = %peer.from, name, value, "an operator sets a parameter");
+            self.set_by(&peer.from, name, value)?;
+            tracing::info!(target = %self.store.label().target, from = %peer.from, name, value, "an operator sets a parameter");
         }
         Ok(Reply::SetParameters(msg::Done {}))
     }
@@ -51,9 +51,9 @@ impl<H: Handler> Target<H> {
         if space.is_some() {
             self.disk_queues.look().await;
         }
-        let by = By { from: &peer.from, is_server: peer.role == Role::Server };
-        let page = self.registered(by, space.as_ref(), Tree::new(read)?).page();
-        Ok(Reply::ReadParameters(page))
+        let is_server = peer.role == Role::Server;
+        let parameters = Parameters { target: self, from: &peer.from, is_server, space: space.as_ref() };
+        Ok(Reply::ReadParameters(parameters.registered(Tree::new(read)?).page()))
     }
 
     /// The space of its disk, if `read` asks for it. Of a disk that does not say nothing is shown.
@@ -69,75 +69,72 @@ impl<H: Handler> Target<H> {
 
     /// Sets those of the process itself whose names fit `pattern`.
     pub(crate) fn set_here(&self, pattern: &str, value: &str) -> Result<(), Code> {
-        self.set_by(By { from: &"itself", is_server: true }, pattern, value)
+        self.set_by(&"itself", pattern, value)
     }
 
     /// Sets those whose names fit what the MGS keeps. An order is given once: nobody keeps it.
     pub(crate) fn set_kept(&self, pattern: &str, value: &str) -> Result<(), Code> {
-        let by = By { from: &"the MGS", is_server: true };
         let space = msg::Space::default();
-        let found = self.registered(by, Some(&space), Tree::to_set(pattern)?).found()?;
+        let parameters = Parameters { target: self, from: &"the MGS", is_server: true, space: Some(&space) };
+        let found = parameters.registered(Tree::to_set(pattern)?).found()?;
         let mut kept = found.into_iter().filter(Parameter::is_kept);
         kept.try_for_each(|parameter| parameter.set(value)?)
     }
 
-    fn set_by(&self, by: By<'_>, pattern: &str, value: &str) -> Result<(), Code> {
+    fn set_by(&self, from: &dyn std::fmt::Display, pattern: &str, value: &str) -> Result<(), Code> {
         let space = msg::Space::default();
-        let found = self.registered(by, Some(&space), Tree::to_set(pattern)?).found()?;
+        let parameters = Parameters { target: self, from, is_server: true, space: Some(&space) };
+        let found = parameters.registered(Tree::to_set(pattern)?).found()?;
         found.into_iter().try_for_each(|parameter| parameter.set(value)?)
     }
+}
 
+impl<'a, H: Handler> Parameters<'a, H> {
     /// All that a target has is registered here or by its role.
-    fn registered<'a>(&'a self, by: By<'a>, space: Option<&'a msg::Space>, tree: Tree<'a>) -> Tree<'a> {
-        let label = self.store.label();
+    fn registered(&self, tree: Tree<'a>) -> Tree<'a> {
+        let target = self.target;
+        let label = target.store.label();
         let mut tree = TargetTree::new(label.fsname.as_str(), label.target, tree);
         // Where changes of different clients do not rest on each other, nobody is waited for, and nobody has to be evicted.
         if H::ORDERED {
-            self.sessions_in(by, &mut tree);
-            tree.of_locks(Parameter::gauge("lock_count", Unit::None, || self.handler.held().len()));
+            self.sessions_in(&mut tree);
+            tree.of_locks(Parameter::gauge("lock_count", Unit::None, move || target.handler.held().len()));
         }
-        self.handler.parameters(&mut tree);
-        self.timing.parameters(&self.rt, H::STATS, &mut tree);
-        self.jobs.parameters(&self.rt, &mut tree);
+        target.handler.parameters(&mut tree);
+        target.measures.timing.parameters(&target.rt, H::STATS, &mut tree);
+        target.measures.jobs.parameters(&target.rt, &mut tree);
         if H::ORDERED {
             self.recovery_in(&mut tree);
         }
-        if let Some(space) = space {
+        if let Some(space) = self.space {
             space_in(space, &mut tree);
-            self.disk_queues.parameters(&self.rt, &mut tree);
+            target.disk_queues.parameters(&target.rt, &mut tree);
         }
         tree.into_tree()
     }
 
-    fn sessions_in<'a>(&'a self, by: By<'a>, tree: &mut TargetTree<'a>) {
-        let evict = |text: &str| {
+    fn sessions_in(&self, tree: &mut TargetTree<'a>) {
+        let (target, from) = (self.target, self.from);
+        let evict = move |text: &str| {
             let whom = Whom::parse(text).ok_or(Code::NotFound)?;
-            self.evict_clients(by.from, &whom)
+            target.evict_clients(from, &whom)
         };
         tree.of_device(Parameter::order("evict_client", NO_CLIENT, evict));
-        if by.is_server && tree.says("exports.") {
-            for (nid, clients) in self.clients_by_nid() {
+        if self.is_server && tree.says("exports.") {
+            for (nid, clients) in target.exports.clients_by_nid() {
                 let lines = move || clients.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
                 tree.of_device(Parameter::text(format!("exports.{nid}.uuid"), lines));
             }
         }
-        let sessions = &self.exports.sessions;
-        tree.of_device(Parameter::gauge("num_exports", Unit::None, || sessions.count()));
-        tree.of_device(Parameter::text("recovery_status", || recovery_status::text(&self.state())));
-    }
-
-    fn clients_by_nid(&self) -> BTreeMap<String, Vec<ClientId>> {
-        let mut clients: BTreeMap<String, Vec<ClientId>> = BTreeMap::new();
-        for session in self.exports.sessions.matching(|_| true) {
-            clients.entry(session.nid()).or_default().push(session.client());
-        }
-        clients
+        let sessions = &target.exports.sessions;
+        tree.of_device(Parameter::gauge("num_exports", Unit::None, move || sessions.count()));
+        tree.of_device(Parameter::text("recovery_status", move || recovery_status::text(&target.state())));
     }
 
     /// As in Lustre, whatever is written to a statistic clears it.
-    fn recovery_in<'a>(&'a self, tree: &mut TargetTree<'a>) {
-        let recovery = &self.recovery;
-        let histogram = || {
+    fn recovery_in(&self, tree: &mut TargetTree<'a>) {
+        let recovery = &self.target.recovery;
+        let histogram = move || {
             let (began, ended, returns) = recovery.returns();
             returns.histogram(began, ended)
         };
@@ -149,7 +146,7 @@ impl<H: Handler> Target<H> {
         };
         let classes = Parameter::histogram("recovery_reconnect_histogram", histogram);
         tree.of_device(classes.settable(CLEARS, clear(Returns::clear_classes)));
-        let top = Parameter::text("recovery_reconnect_top", || recovery.returns().2.top());
+        let top = Parameter::text("recovery_reconnect_top", move || recovery.returns().2.top());
         tree.of_device(top.settable(CLEARS, clear(Returns::clear_last)));
         // How long a client may be out of reach while somebody waits for what it holds; how long one is waited for that lives;
         // and one of which nothing is known.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::lock::range::{
-    self, Answer, Ask, Call, Holder, Numbers, Output, Purpose, Range, Reclaim, Settings, Table,
+    self, Answer, Ask, Call, Holder, Mode, Numbers, Output, Purpose, Range, Reclaim, Settings, Table,
 };
 use proto::parameters::TargetTree;
 use proto::wire::Reply;
@@ -157,7 +157,8 @@ impl RangeLocks {
     pub async fn enqueue(&self, holder: Holder, enqueue: &msg::Enqueue) -> Result<msg::Token, Code> {
         count(&self.counters.enqueues);
         let range = range_of(enqueue.start, enqueue.end)?;
-        let (id, answer, receiver) = self.ask(enqueue.object, holder, Purpose::Hold, enqueue.write, range);
+        let (id, answer, receiver) =
+            self.ask(enqueue.object, holder, Purpose::Hold, Mode::of(enqueue.write), range);
         let decided = match answer {
             Answer::Granted(token) => {
                 count(&self.counters.granted_at_once);
@@ -181,10 +182,10 @@ impl RangeLocks {
     }
 
     /// Grants all of an object if nobody has to be called back for it; `None` if that cannot be.
-    pub fn grant_free(&self, holder: Holder, object: ObjectId, write: bool) -> Option<msg::Token> {
+    pub fn grant_free(&self, holder: Holder, object: ObjectId, mode: Mode) -> Option<msg::Token> {
         let (answer, outputs) = {
             let mut state = self.state.lock();
-            if !state.table.is_free(object, holder, write) {
+            if !state.table.is_free(object, holder, mode) {
                 return None;
             }
             state.next_ask += 1;
@@ -193,14 +194,14 @@ impl RangeLocks {
             let answer = state.table.ask(
                 now,
                 object,
-                Ask { id, holder, purpose: Purpose::Hold, write, range: Range::ALL },
+                Ask { id, holder, purpose: Purpose::Hold, mode, range: Range::ALL },
             );
             if answer == Answer::Wait {
                 state.table.abandon(now, holder, id);
             }
             (answer, state.take_outputs())
         };
-        tracing::trace!(?object, ?holder, write, ?answer, "all of an object that is free");
+        tracing::trace!(?object, ?holder, ?mode, ?answer, "all of an object that is free");
         self.carry_out(outputs);
         match answer {
             Answer::Granted(token) => Some(token),
@@ -214,7 +215,7 @@ impl RangeLocks {
     /// `Invalid` for an empty range, and for one that somebody else has stated.
     pub fn restate(&self, holder: Holder, enqueue: &msg::Enqueue) -> Result<msg::Token, Code> {
         let range = range_of(enqueue.start, enqueue.end)?;
-        let ask = Ask { id: 0, holder, purpose: Purpose::Hold, write: enqueue.write, range };
+        let ask = Ask { id: 0, holder, purpose: Purpose::Hold, mode: Mode::of(enqueue.write), range };
         let token = self.step(|table, _| table.restate(enqueue.object, ask));
         tracing::trace!(object = ?enqueue.object, ?holder, ?range, ?token, "a range is stated again");
         token.ok_or(Code::Invalid)
@@ -228,13 +229,13 @@ impl RangeLocks {
         &self,
         object: ObjectId,
         holder: Holder,
-        write: bool,
+        mode: Mode,
         range: Range,
     ) -> Result<Option<Using<'_>>, Code> {
         if range.start >= range.end {
             return Ok(None);
         }
-        let (id, answer, receiver) = self.ask(object, holder, Purpose::Use, write, range);
+        let (id, answer, receiver) = self.ask(object, holder, Purpose::Use, mode, range);
         let using = Using { ranges: self, object, holder, id };
         match answer {
             Answer::Go => {}
@@ -249,7 +250,7 @@ impl RangeLocks {
 
     /// Whether a session holds all of a range to change it.
     pub fn holds(&self, holder: Holder, object: ObjectId, range: Range) -> bool {
-        self.state.lock().table.holds(object, holder, true, range)
+        self.state.lock().table.holds(object, holder, Mode::Write, range)
     }
 
     /// A session gives ranges up of its own accord.
@@ -313,10 +314,10 @@ impl RangeLocks {
         let mut busy = BTreeSet::new();
         let mut waits = Vec::new();
         let mut push = |holder: Holder, text| waits.push(Wait { sessions: vec![holder.0], text });
-        for (object, Ask { id, holder, purpose, write, range }) in state.table.asks() {
+        for (object, Ask { id, holder, purpose, mode, range }) in state.table.asks() {
             busy.insert(object);
             let text = format!(
-                "request {id} of session {:#x} for {object:?}: {purpose:?} {} to {}, write {write}",
+                "request {id} of session {:#x} for {object:?}: {purpose:?} {} to {}, {mode:?}",
                 holder.0, range.start, range.end
             );
             push(holder, text);
@@ -359,7 +360,7 @@ impl RangeLocks {
         object: ObjectId,
         holder: Holder,
         purpose: Purpose,
-        write: bool,
+        mode: Mode,
         range: Range,
     ) -> (u64, Answer, oneshot::Receiver<Decided>) {
         let (sender, receiver) = oneshot::channel();
@@ -368,14 +369,14 @@ impl RangeLocks {
             state.next_ask += 1;
             let id = state.next_ask;
             let now = self.rt.now().0;
-            let answer = state.table.ask(now, object, Ask { id, holder, purpose, write, range });
+            let answer = state.table.ask(now, object, Ask { id, holder, purpose, mode, range });
             if answer == Answer::Wait {
                 count(&self.counters.waits);
                 state.waiters.insert(id, sender);
             }
             (id, answer, state.take_outputs())
         };
-        tracing::trace!(?object, id, ?holder, ?purpose, write, ?range, ?answer, "a range is asked for");
+        tracing::trace!(?object, id, ?holder, ?purpose, ?mode, ?range, ?answer, "a range is asked for");
         self.carry_out(outputs);
         (id, answer, receiver)
     }

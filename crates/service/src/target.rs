@@ -10,7 +10,7 @@ use proto::session::ReplyRecord;
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
-use proto::{Code, TargetId, Transno};
+use proto::{Code, Transno};
 use rpc::{Answer, Call, Safeguards, Service};
 use rt::{BoxFuture, Rt};
 use store::{Batch, Need, Store, StoreError};
@@ -20,6 +20,7 @@ use crate::clients::{self, Clients};
 use crate::context::{Ctx, Done, code_of};
 use crate::disk_queues::DiskQueues;
 use crate::eviction::Tracer;
+use crate::exports::Exports;
 use crate::gauge::Gauge;
 use crate::handler::{Env, Handler, Start, Supervision};
 use crate::jobs::Jobs;
@@ -36,7 +37,6 @@ const REPLAYED_MAX: u64 = 1 << 32;
 
 /// A served target of role `H`.
 pub struct Target<H: Handler> {
-    pub(crate) id: TargetId,
     pub(crate) rt: Rt,
     pub(crate) store: Arc<Store>,
     pub(crate) stop: Stop,
@@ -46,19 +46,16 @@ pub struct Target<H: Handler> {
     pub(crate) clients: Arc<Clients>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) handler: Arc<H>,
-    pub(crate) timing: Timing,
-    pub(crate) jobs: Jobs,
+    pub(crate) measures: Measures,
     pub(crate) disk_queues: Arc<DiskQueues>,
     pub(crate) began: Began,
 }
 
-/// The sessions of a target.
-pub(crate) struct Exports<S> {
-    pub sessions: Sessions<S>,
-    /// Sessions that ended and have something left in the store.
-    pub departed: Mutex<Vec<Arc<Session<S>>>>,
-    /// Held through each connect and disconnect: they follow one another.
-    pub door: Mutex<()>,
+/// How long requests took, and how much they moved.
+pub(crate) struct Measures {
+    pub timing: Timing,
+    /// By the job that they came from.
+    pub jobs: Jobs,
 }
 
 /// How a target was started, and what became known of that.
@@ -110,7 +107,6 @@ impl<H: Handler> Target<H> {
         let exports = Exports { sessions, departed: Mutex::default(), door: Mutex::default() };
         let (told, older) = (AtomicBool::new(false), AtomicBool::new(false));
         let target = Arc::new(Target {
-            id,
             rt,
             stop,
             recovery,
@@ -119,8 +115,7 @@ impl<H: Handler> Target<H> {
             clients,
             tracer,
             handler,
-            timing,
-            jobs: Jobs::new(H::STATS),
+            measures: Measures { timing, jobs: Jobs::new(H::STATS) },
             disk_queues,
             store,
             began: Began { supervision, safeguards, accepted, told, older },
@@ -152,7 +147,7 @@ impl<H: Handler> Target<H> {
         self.under_way.wait_for_none().await;
         self.handler.finish().await;
         if let Err(error) = self.store.close().await {
-            tracing::error!(target = %self.id, %error, "the store did not close in order");
+            tracing::error!(target = %self.store.label().target, %error, "the store did not close in order");
         }
     }
 
@@ -230,7 +225,7 @@ impl<H: Handler> Target<H> {
                 result::<H>(done)
             }
         };
-        self.timing.note(&counting, self.rt.now() - began);
+        self.measures.timing.note(&counting, self.rt.now() - began);
         answer
     }
 
@@ -276,12 +271,12 @@ impl<H: Handler> Target<H> {
         request: Request,
         bulk: Vec<Bytes>,
     ) -> Result<Done, Code> {
-        let of_job = self.jobs.begin(ctx.job, &self.rt, || Counting::of::<H>(&request), &bulk);
+        let of_job = self.measures.jobs.begin(ctx.job, &self.rt, || Counting::of::<H>(&request), &bulk);
         let done = match H::Request::try_from(request) {
             Ok(request) => {
                 let sent = bytes_of(&bulk);
                 let done = self.handler.handle(ctx, request, bulk).await?;
-                self.timing.moved(sent, bytes_of(&done.bulk));
+                self.measures.timing.moved(sent, bytes_of(&done.bulk));
                 done
             }
             Err(Request::Statfs(msg::Statfs {})) => {
@@ -291,7 +286,7 @@ impl<H: Handler> Target<H> {
             Err(_) => return Err(Code::NotSupported),
         };
         if let Some(of_job) = of_job {
-            self.jobs.done(of_job, &self.rt, &done.bulk);
+            self.measures.jobs.done(of_job, &self.rt, &done.bulk);
         }
         Ok(done)
     }
@@ -340,7 +335,7 @@ impl<H: Handler> Target<H> {
         if let Some(asked) = asked {
             let client = session.client();
             let transno = result.as_ref().map(|done| done.transno);
-            tracing::trace!(target = %self.id, %client, xid = call.xid.0, replay = ?call.replay, ?transno, asked, "changed");
+            tracing::trace!(target = %self.store.label().target, %client, xid = call.xid.0, replay = ?call.replay, ?transno, asked, "changed");
         }
         let mut result = self.numbered(&ctx, result);
         let record = result.as_mut().ok().and_then(|done| done.record.take());

@@ -233,8 +233,17 @@ impl Cluster {
         server::start(&hub, config).await
     }
 
-    /// Has the MGS take an OST out of the file system, or take that back.
-    pub async fn remove(&self, ost: TargetId, undo: bool) {
+    /// Has the MGS take an OST out of the file system.
+    pub async fn remove(&self, ost: TargetId) {
+        self.order_removal(ost, false).await;
+    }
+
+    /// Has the MGS take that back.
+    pub async fn undo_removal(&self, ost: TargetId) {
+        self.order_removal(ost, true).await;
+    }
+
+    async fn order_removal(&self, ost: TargetId, undo: bool) {
         let hub = Hub::new(self.handle.rt("operator"), fsname(), keys());
         let order = RemoveTarget { fsname: fsname().to_string(), target: ost, only_look: false, undo };
         let removed = hub.ask(TargetId::MGS, Role::Server, &[nid("mgs")], order, ORDER_WAIT).await;

@@ -56,6 +56,22 @@ impl Copies for Told {
     }
 }
 
+/// How a mapping is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It is looked at.
+    Read,
+    /// It is changed.
+    Write,
+}
+
+/// What becomes of a page once it is written back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Keep,
+    Drop,
+}
+
 impl Kernel {
     /// A kernel that keeps pages of what `client` gives.
     pub fn above(client: &Arc<Client>) -> Arc<Kernel> {
@@ -86,20 +102,20 @@ impl Kernel {
         (fid, handle): (Fid, Handle),
         range: &Range<u64>,
         mut use_page: impl FnMut(&mut [u8]) -> T,
-        write: bool,
+        access: Access,
     ) -> T {
         let number = range.start / PAGE_BYTES;
         let within = (range.start % PAGE_BYTES) as usize..(range.end - number * PAGE_BYTES) as usize;
         loop {
             if self.is_outdated() {
-                self.leave_page((fid, number), true).await;
+                self.leave_page((fid, number), Then::Drop).await;
             }
             let changed = self.changed.notified();
             let absent = {
                 let mut pages = self.pages.lock();
                 match pages.get_mut(&(fid, number)) {
                     Some(page) if !page.is_locked => {
-                        page.is_dirty |= write;
+                        page.is_dirty |= access == Access::Write;
                         return use_page(&mut page.bytes[within]);
                     }
                     Some(_) => None,
@@ -143,32 +159,32 @@ impl Kernel {
 
     /// Writes back and drops the pages of a range.
     async fn forget(&self, fid: Fid, range: Range<u64>) {
-        self.go_through(fid, range, true).await;
+        self.go_through(fid, range, Then::Drop).await;
     }
 
     /// Before a read past the cache: what was changed is written back.
     pub async fn write_back(&self, fid: Fid, range: Range<u64>) {
-        self.go_through(fid, range, false).await;
+        self.go_through(fid, range, Then::Keep).await;
     }
 
     /// Before a write past the cache: what is here goes.
     pub async fn drop_pages(&self, fid: Fid, range: Range<u64>) {
-        self.go_through(fid, range, true).await;
+        self.go_through(fid, range, Then::Drop).await;
     }
 
-    async fn go_through(&self, fid: Fid, range: Range<u64>, drop_them: bool) {
+    async fn go_through(&self, fid: Fid, range: Range<u64>, then: Then) {
         let (mut number, end) = (range.start / PAGE_BYTES, range.end.div_ceil(PAGE_BYTES));
         while number < end {
             let Some(at) = self.pages.lock().range((fid, number)..(fid, end)).next().map(|(key, _)| key.1)
             else {
                 return;
             };
-            self.leave_page((fid, at), drop_them).await;
+            self.leave_page((fid, at), then).await;
             number = at + 1;
         }
     }
 
-    async fn leave_page(&self, key: (Fid, u64), drop_it: bool) {
+    async fn leave_page(&self, key: (Fid, u64), then: Then) {
         let dirty = loop {
             let changed = self.changed.notified();
             {
@@ -188,7 +204,7 @@ impl Kernel {
         }
         {
             let mut pages = self.pages.lock();
-            if drop_it {
+            if then == Then::Drop {
                 pages.remove(&key);
             } else if let Some(page) = pages.get_mut(&key) {
                 page.is_locked = false;

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::{ClientId, Fid, TargetId};
 use rt::Rt;
-use weft_store::sums::{INODE_OWNERS, INODES, OBJECTS, sum_again};
+use weft_store::object::OBJECTS;
+use weft_store::recount::sum_again;
+use weft_store::sums::{INODE_OWNERS, INODES};
 use weft_store::{Batch, Change, Label, Need, Objects, Store, Sums};
 
 /// Changes of one commit.

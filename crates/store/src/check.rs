@@ -17,7 +17,7 @@ use crate::object::logged::Kept;
 use crate::open::{ENGINE_DIR, engine_name, open_engine, replay, was_being_made};
 use crate::scan::Scan;
 use crate::view::View;
-use crate::{log, log::scan, object, sums};
+use crate::{log, log::scan, object, recount};
 
 /// Keys that are read at a time.
 const KEYS_AT_A_TIME: usize = 1000;
@@ -162,7 +162,7 @@ async fn check_target(
     }
     report.keys = count_keys(&view)?;
     object::check::structure_of(dir, &view, report).await?;
-    sums::check_of(&view, report)?;
+    recount::check_of(&view, report)?;
     also(&view, report)?;
     if depth == Depth::Data {
         object::check::data_of(dir, &view, &kept, report).await?;

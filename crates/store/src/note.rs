@@ -6,7 +6,10 @@ use bytes::Bytes;
 use rt::Dir;
 
 /// Writes `text` as `name` into `dir` and takes the first names away that are more than `count_max`.
-pub(crate) async fn keep(dir: &Dir, name: &str, text: Bytes, count_max: usize) -> io::Result<()> {
+///
+/// # Errors
+/// Those of the disk.
+pub async fn keep(dir: &Dir, name: &str, text: Bytes, count_max: usize) -> io::Result<()> {
     let file = dir.create(name).await?;
     file.write_at(0, vec![text]).await?;
     file.sync().await?;

@@ -119,16 +119,18 @@ impl Reserve {
     /// Something found no space. What grows is refused until a look finds some.
     pub fn deny(&self) {
         self.denied.store(true, Ordering::Relaxed);
-        self.set_tight(true);
+        self.tighten();
     }
 
-    fn set_tight(&self, tight: bool) {
-        if self.tight.swap(tight, Ordering::Relaxed) != tight {
-            if tight {
-                tracing::warn!("the disk is full: only what frees space is carried out");
-            } else {
-                tracing::info!("the disk has room again");
-            }
+    fn tighten(&self) {
+        if !self.tight.swap(true, Ordering::Relaxed) {
+            tracing::warn!("the disk is full: only what frees space is carried out");
+        }
+    }
+
+    fn relax(&self) {
+        if self.tight.swap(false, Ordering::Relaxed) {
+            tracing::info!("the disk has room again");
         }
     }
 
@@ -148,7 +150,7 @@ impl Reserve {
             }
         }
         if given > 0 {
-            self.set_tight(true);
+            self.tighten();
             // Some file systems give freed blocks out only when their journal has the names.
             self.dir.sync().await?;
             tracing::info!(given, held = self.held.lock().len(), "a part of the reserve was given up");
@@ -258,7 +260,11 @@ impl Reserve {
             self.held.lock().insert(number);
             left -= piece;
         }
-        self.set_tight(!enough);
+        if enough {
+            self.relax()
+        } else {
+            self.tighten()
+        }
         self.looked.store(rt.now().0, Ordering::Relaxed);
         Ok(())
     }

@@ -12,7 +12,7 @@ use rt::sync::{Notify, oneshot};
 use rt::{Dir, File, Rt};
 
 use crate::counts::DiskCounts;
-use crate::engine::Engine;
+use crate::engine::{Engine, Visit};
 use crate::error::StoreError;
 use crate::limits::Limits;
 use crate::log::record::stride;
@@ -164,6 +164,20 @@ impl Shared {
             self.rt.sleep(BEHIND_WAIT).await;
         }
         Ok(())
+    }
+
+    /// Bytes that objects leave to log, engine and reserve.
+    pub fn kept_from_objects(&self) -> u64 {
+        let Limits { left_by_objects, log_bytes_max, .. } = self.limits;
+        let log_left = log_bytes_max.saturating_sub(self.log_bytes.load(Ordering::Relaxed));
+        // Of a large disk the log takes that much only under load, and objects are given space in small parts.
+        left_by_objects + log_left.min(left_by_objects / 4)
+    }
+
+    /// Shows `visit` the keys in `[from, until)` that the engine has, as they were at one moment, until it has enough.
+    pub fn scan_applied(&self, from: &[u8], until: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
+        self.check()?;
+        self.view.engine()?.scan(from, until, visit)
     }
 
     fn others(&self) -> Others {

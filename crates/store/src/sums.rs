@@ -5,19 +5,14 @@
 //! every change, whatever crash comes in between, and an open reads it instead of everything that it sums.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::FileOwner;
-use rt::Rt;
 use smallvec::SmallVec;
 
-use crate::check::Report;
-use crate::engine::Item;
 use crate::error::StoreError;
-use crate::object::{keys, summary};
 use crate::scan::{Scan, scan_all};
-use crate::target::{Change, Store};
+use crate::target::Change;
 use crate::view::View;
 
 /// A sum that counts keys.
@@ -38,12 +33,8 @@ impl Count {
     }
 }
 
-/// The objects of an OST.
-pub const OBJECTS: Count = Count { sum: b'N', of: b'O', what: "objects" };
 /// The inodes of an MDT.
 pub const INODES: Count = Count { sum: 0x1a, of: 0x10, what: "inodes" };
-/// All sums that count keys.
-pub(crate) const COUNTS: &[Count] = &[OBJECTS, INODES];
 
 /// Kinds and numbers of owners.
 pub type OwnerList = SmallVec<[(u8, u32); 3]>;
@@ -66,11 +57,6 @@ pub struct Owners {
 /// The owners of an MDT's inodes: users (0), groups (1), and projects (2) if they have one.
 pub const INODE_OWNERS: Owners =
     Owners { sum: 0x1e, of: 0x10, named: inode_owners, weight: None, what: "inodes" };
-/// The owners of a target's objects: how many blocks those of users (0), groups (1) and projects (2) occupy. There is no marker: of objects
-/// of before that was counted nobody knows the owner.
-pub const BLOCK_OWNERS: Owners =
-    Owners { sum: b'Q', of: b'O', named: object_owners, weight: Some(keys::BLOCKS_AT), what: "blocks" };
-
 /// Format of inodes that have a project (`docs/disk-mdt.md#inode`).
 pub const INODE_FORMAT_OF_PROJECTS: u8 = 3;
 /// Where in an inode its user, its group and its project are, as 4 bytes LE.
@@ -84,11 +70,6 @@ fn inode_owners(inode: &[u8]) -> OwnerList {
     };
     let known = (0..).zip(INODE_OWNERS_AT).take(if with_project { 3 } else { 2 });
     known.filter_map(at).filter(|owner| *owner != (2, 0)).collect()
-}
-
-fn object_owners(record: &[u8]) -> OwnerList {
-    let owner = keys::owner_in(record);
-    if owner.version == 0 { OwnerList::new() } else { owners(owner) }
 }
 
 /// For whom something counts that is `owner`'s.
@@ -130,7 +111,7 @@ impl Owners {
     }
 
     /// Every key of these sums that is not as it should be.
-    fn wrong(&self, scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
+    pub(crate) fn wrong(&self, scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
         let Some(right) = self.sum_up(scan)? else { return Ok(Vec::new()) };
         let (marker, what) = (self.marker(), self.what);
         let mut all = Vec::new();
@@ -267,79 +248,6 @@ pub(crate) struct Wrong {
     pub sentence: String,
 }
 
-/// Every sum of what `scan` has, and every other key of the objects' summary, that is not what everything read once comes to.
-fn wrong(scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
-    let mut all = summary::wrong(scan)?;
-    for count in COUNTS {
-        let mut there = 0;
-        let range = (Bytes::copy_from_slice(&[count.of]), Bytes::copy_from_slice(&[count.of + 1]));
-        scan_all(scan, range, |_, _| {
-            there += 1;
-            Ok(())
-        })?;
-        let key = count.key();
-        let found = scan.scan(&key, &[&key[..], &[0]].concat(), 1)?;
-        let right = encode(there);
-        let stored = found.first().map(|(_, value)| &value.bytes);
-        if stored != right.as_ref() {
-            let says = sum_of(stored).map_or("nonsense".into(), |sum| sum.to_string());
-            let sentence =
-                format!("The summary says that there are {says} {}, and there are {there}.", count.what);
-            all.push(Wrong { key: Bytes::copy_from_slice(&key), right, sentence });
-        }
-    }
-    all.extend(INODE_OWNERS.wrong(scan)?);
-    all.extend(BLOCK_OWNERS.wrong(scan)?);
-    Ok(all)
-}
-
-/// The same for anything with keys.
-pub(crate) fn check_of(scan: &impl Scan, report: &mut Report) -> Result<(), StoreError> {
-    wrong(scan)?.into_iter().for_each(|wrong| report.find(wrong.sentence));
-    Ok(())
-}
-
-/// Sums everything again in the target in `path`, which nobody may serve meanwhile. Tells in sentences what was wrong.
-///
-/// No transno is drawn, as clients may have changes to replay: what is right goes into the engine beside the last change.
-///
-/// # Errors
-/// The target cannot be opened, or has service nodes: their starts are numbered elsewhere.
-pub async fn sum_again(rt: &Rt, path: &str) -> Result<Vec<String>, StoreError> {
-    if !Store::read_label(rt, path).await?.service.is_empty() {
-        let why = "sums of a target with service nodes cannot be put right: restore all targets together";
-        return Err(StoreError::NotATarget(why.into()));
-    }
-    let store = Store::open(rt, path).await?;
-    let found = put_right(rt, &store).await;
-    store.close().await?;
-    found
-}
-
-/// The same for a target that is open, and of which nobody uses the sums yet.
-///
-/// # Errors
-/// The engine cannot be read or written.
-pub async fn put_right(rt: &Rt, store: &Arc<Store>) -> Result<Vec<String>, StoreError> {
-    let last = store.last_transno();
-    store.applied(last).await?;
-    let engine = store.shared.view.engine()?;
-    let store = store.clone();
-    rt.offload(move || {
-        let found = wrong(&*store)?;
-        let item =
-            |wrong: &Wrong| Item { key: wrong.key.clone(), value: wrong.right.clone(), version: last.0 };
-        let mut items: Vec<Item> = found.iter().map(item).collect();
-        items.sort_by(|a, b| a.key.cmp(&b.key));
-        if !items.is_empty() {
-            engine.apply(items, last.0)?;
-            engine.persist()?;
-        }
-        Ok(found.into_iter().map(|wrong| wrong.sentence).collect())
-    })
-    .await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,7 +259,7 @@ mod tests {
         assert_eq!(sum_of(encode(u64::MAX).as_ref()).ok(), Some(u64::MAX));
         assert_eq!(sum_of(None).ok(), Some(0));
         assert!(sum_of(Some(&Bytes::from_static(b"short"))).is_err());
-        assert_eq!((&OBJECTS.key()[..], &INODES.key()[..]), (&b"N"[..], &[0x1a][..]));
+        assert_eq!(INODES.key(), [0x1a]);
     }
 
     #[test]
@@ -371,6 +279,5 @@ mod tests {
     fn the_sum_of_an_owner_has_the_key_of_the_specification() {
         assert_eq!(INODE_OWNERS.key(1, 0x0102_0304), [0x1e, 1, 1, 2, 3, 4]);
         assert_eq!(&INODE_OWNERS.marker()[..], [0x1e]);
-        assert_eq!(BLOCK_OWNERS.key(0, 0x0102_0304), [b'Q', 0, 1, 2, 3, 4]);
     }
 }

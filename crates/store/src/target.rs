@@ -11,7 +11,6 @@ use rt::{BoxFuture, Dir, File, Rt};
 use smallvec::SmallVec;
 
 use crate::counts::DiskCounts;
-use crate::engine::Visit;
 use crate::error::StoreError;
 use crate::label::Label;
 use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, KEY_RESERVED, Limits};
@@ -21,7 +20,7 @@ use crate::right::Owned;
 use crate::shared::Shared;
 use crate::sums::{self, Sums};
 use crate::view::{Guarded, Held, Known};
-use crate::{apply, log, merge, note};
+use crate::{apply, log, merge};
 
 /// How often a target is not opened while an older copy of it exists.
 const COPY_BOOTS: u64 = 1 << 20;
@@ -71,13 +70,20 @@ pub struct Batch {
     pub author: Option<Arc<Author>>,
 }
 
-/// Whoever changes are made for, until it is over ([`Store::end`]).
+/// Whoever changes are made for, until it is over ([`Author::end`]).
 #[derive(Debug, Default)]
 pub struct Author {
     over: AtomicBool,
 }
 
 impl Author {
+    /// From now on nothing of `store` is committed for it: what is under way fails with [`StoreError::Over`].
+    pub fn end(&self, store: &Store) {
+        // Under the lock that every commit takes: what was committed before is there when this returns.
+        let _tail = store.shared.tail.lock();
+        self.over.store(true, Ordering::Release);
+    }
+
     /// Nothing is committed for it any more.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
@@ -222,11 +228,6 @@ impl Store {
         self.shared.confirmed().await
     }
 
-    /// The target's share of the process's memory now, in bytes.
-    pub(crate) fn memory_share(&self) -> u64 {
-        self.shared.view.share_bytes()
-    }
-
     /// How large and how slow the disk's reads and writes are.
     pub fn counts(&self) -> &DiskCounts {
         &self.shared.counts
@@ -237,26 +238,9 @@ impl Store {
         self.shared.is_poisoned()
     }
 
-    /// A write failed: nothing is accepted any more.
-    pub(crate) fn fail(&self, error: &StoreError) {
-        self.shared.poison(error);
-    }
-
     /// Waits until it has.
     pub async fn failed(&self) {
         self.shared.failed().await;
-    }
-
-    /// Keeps `text` as the file `name` in the directory `directory` of the target's: for people, no part of what is stored.
-    /// Of the names there, the last `count_max` stay.
-    pub async fn keep_note(
-        &self,
-        directory: &str,
-        name: &str,
-        text: Bytes,
-        count_max: usize,
-    ) -> std::io::Result<()> {
-        note::keep(&self.dir.subdir(directory).await?, name, text, count_max).await
     }
 
     /// The value of `key` with every change that was committed in memory, durable or not.
@@ -365,13 +349,6 @@ impl Store {
         Ok(Transno(transno))
     }
 
-    /// From now on nothing is committed for `author`: what is under way for it fails with [`StoreError::Over`].
-    pub fn end(&self, author: &Author) {
-        // Under the lock that every commit takes: what was committed before is there when this returns.
-        let _tail = self.shared.tail.lock();
-        author.over.store(true, Ordering::Release);
-    }
-
     /// Changes that do not bring a transno get none below `floor` from now on.
     pub fn draw_from(&self, floor: Transno) {
         self.shared.tail.lock().floor = floor.0;
@@ -399,12 +376,6 @@ impl Store {
             self.shared.flush();
             more.await;
         }
-    }
-
-    /// Shows `visit` the keys in `[from, until)` that the engine has, as they were at one moment, until it has enough.
-    pub(crate) fn scan_applied(&self, from: &[u8], until: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
-        self.shared.check()?;
-        self.shared.view.engine()?.scan(from, until, visit)
     }
 
     /// Waits until every change up to `transno` is durable; starts a commit at once.
@@ -490,14 +461,6 @@ impl Store {
         let margin = self.shared.reserve.margin();
         let available = if self.is_full() { 0 } else { space.available.saturating_sub(margin) };
         Ok(rt::disk::Space { available, ..space })
-    }
-
-    /// Bytes that objects leave to log, engine and reserve.
-    pub(crate) fn kept_from_objects(&self) -> u64 {
-        let Limits { left_by_objects, log_bytes_max, .. } = self.shared.limits;
-        let log_left = log_bytes_max.saturating_sub(self.shared.log_bytes.load(Ordering::Relaxed));
-        // Of a large disk the log takes that much only under load, and objects are given space in small parts.
-        left_by_objects + log_left.min(left_by_objects / 4)
     }
 
     /// Commits what there is and gives the directory back.

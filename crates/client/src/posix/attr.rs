@@ -1,7 +1,7 @@
 //! chmod(2), chown(2), utimensat(2), truncate(2).
 
-use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::Fid;
+use proto::types::{MODE_SETGID, MODE_SETUID};
 
 use super::{Posix, Result};
 use crate::{AttrChange, Caller, Handle, Told};

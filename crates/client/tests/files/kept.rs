@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use client::{Client, Handle};
-use proto::{Code, Fid, FileKind};
 use proto::layout::LayoutHint;
+use proto::{Code, Fid, FileKind};
 
 use crate::world::{World, create, join, make, read_only, read_write, root};
 

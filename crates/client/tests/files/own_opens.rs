@@ -112,7 +112,11 @@ fn what_is_open_stays_whoever_removes_it() {
             world.hub.rt().sleep(LONG).await;
             let read = one.files().read(handle, 0, 10).await;
             let read = read.map(|slices| join(&slices));
-            assert_eq!(read.as_deref(), Ok(&b"data"[..]), "{way:?} by its maker: {is_own}, restart: {restarts}");
+            assert_eq!(
+                read.as_deref(),
+                Ok(&b"data"[..]),
+                "{way:?} by its maker: {is_own}, restart: {restarts}"
+            );
             assert_eq!(two.names().getattr(fid).await.map(|attr| attr.nlink), Ok(0));
             one.files().release(handle).await;
             world.hub.rt().sleep(LONG).await;

@@ -138,7 +138,8 @@ fn whoever_writes_decides_about_set_user_id() {
             let handle = posix.open(&opener, fid, WRONLY).await.expect("everybody may");
             for (writer, expected) in writers {
                 let kill_privileges = writer.uid != 0;
-                let request = WriteRequest { fid, handle, offset: 0, flags: WRONLY, cached: false, kill_privileges };
+                let request =
+                    WriteRequest { fid, handle, offset: 0, flags: WRONLY, cached: false, kill_privileges };
                 if posix.write_at_once(&request, b"data").expect("there is room").is_none() {
                     posix.write(&writer, request, b"data").await.expect("there is room");
                 }

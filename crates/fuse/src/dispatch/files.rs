@@ -24,7 +24,7 @@ impl Dispatcher {
         flags: u32,
     ) {
         let (name, teller, reopens) = (owned(name), self.teller.clone(), self.reopens.clone());
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             let made = ops.posix().create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await;
             let (told, handle) = noted(&reopens, (pid, teller.rt()), made)?;
             let named = Named { dir: node, name: &name, thread: pid };
@@ -34,7 +34,7 @@ impl Dispatcher {
 
     pub(super) fn create_unnamed(&self, Asked { node, caller, reply, .. }: Asked, mode: u32, flags: u32) {
         let teller = self.teller.clone();
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             let made = ops.posix().create_unnamed(&caller, fid_of(node), mode, flags.cast_signed()).await;
             let (told, handle) = made?;
             Ok(teller.created(told, None, opened(handle, file_flags(&ops, handle, flags))))
@@ -42,7 +42,7 @@ impl Dispatcher {
     }
 
     pub(super) fn read(&self, Asked { pid, reply, .. }: Asked, read: Read) {
-        self.look(reply, pid, |ops| async move {
+        self.operations.look(reply, pid, |ops| async move {
             let handle = Handle(read.handle);
             if !read.fill {
                 return ops.read(handle, read.offset, read.size).await.map(Answer::Slices);
@@ -70,21 +70,21 @@ impl Dispatcher {
             Err(error) => return reply.send(Err(error)),
         }
         let data = owned(write.data);
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             ops.posix().write(&caller, request, &data).await.map(Answer::Written)
         });
     }
 
     pub(super) fn flush(&self, Asked { reply, .. }: Asked, handle: u64, owner: u64) {
-        self.run(reply, |ops| async move { done(ops.posix().flush(Handle(handle), owner).await) });
+        self.operations.run(reply, |ops| async move { done(ops.posix().flush(Handle(handle), owner).await) });
     }
 
     pub(super) fn release(&self, Asked { reply, .. }: Asked, handle: u64) {
-        self.run_unawaited(reply, |ops| async move { ops.posix().release(Handle(handle)).await });
+        self.operations.run_unawaited(reply, |ops| async move { ops.posix().release(Handle(handle)).await });
     }
 
     pub(super) fn fsync(&self, Asked { reply, .. }: Asked, handle: u64) {
-        self.run(reply, |ops| async move { done(ops.fsync(Handle(handle)).await) });
+        self.operations.run(reply, |ops| async move { done(ops.fsync(Handle(handle)).await) });
     }
 
     pub(super) fn allocate(
@@ -95,13 +95,13 @@ impl Dispatcher {
         len: u64,
         mode: u32,
     ) {
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             done(ops.posix().allocate(&caller, Handle(handle), (offset, len), mode.cast_signed()).await)
         });
     }
 
     pub(super) fn seek(&self, Asked { node, pid, reply, .. }: Asked, offset: u64, whence: u32) {
-        self.look(reply, pid, |ops| async move {
+        self.operations.look(reply, pid, |ops| async move {
             let found = ops.posix().seek(fid_of(node), offset.cast_signed(), whence.cast_signed()).await?;
             Ok(Answer::Position(found.cast_unsigned()))
         });
@@ -112,7 +112,7 @@ impl Dispatcher {
         let (from, to) = ((from, copy.offset_in), (to, copy.offset_out));
         // The older answer has 32 bits.
         let len = if copy.wide { copy.len } else { copy.len.min(u64::from(u32::MAX)) };
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             // There are no flags.
             if copy.flags != 0 {
                 return Err(Errno::INVALID);
@@ -126,7 +126,7 @@ impl Dispatcher {
         let open = |ops: Arc<Ops>| async move {
             Ok(Answer::Opened(opened(ops.posix().open_dir(&caller, fid_of(node), flags as i32).await?, 0)))
         };
-        self.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
+        self.operations.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
             if let Ok(Answer::Opened(opened)) = rest.await {
                 ops.posix().release_dir(Handle(opened.fh)).await;
             }
@@ -140,7 +140,7 @@ impl Dispatcher {
         (offset, size, plus): (u64, u32, bool),
     ) {
         let teller = self.teller.clone();
-        self.look(reply, pid, |ops| async move {
+        self.operations.look(reply, pid, |ops| async move {
             let mut entries = Entries::new(size);
             let (mut held, dir, known) = (Vec::<OnItsWay>::new(), fid_of(node), ops.clone());
             let mut add = |item: client::posix::Item<'_>| {
@@ -166,11 +166,13 @@ impl Dispatcher {
     }
 
     pub(super) fn release_dir(&self, Asked { reply, .. }: Asked, handle: u64) {
-        self.run_unawaited(reply, |ops| async move { ops.posix().release_dir(Handle(handle)).await });
+        self.operations
+            .run_unawaited(reply, |ops| async move { ops.posix().release_dir(Handle(handle)).await });
     }
 
     pub(super) fn fsync_dir(&self, Asked { node, reply, .. }: Asked, handle: u64) {
-        self.run(reply, |ops| async move { done(ops.posix().fsync_dir(fid_of(node), Handle(handle)).await) });
+        self.operations
+            .run(reply, |ops| async move { done(ops.posix().fsync_dir(fid_of(node), Handle(handle)).await) });
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use client::{FlockRequest, Handle};
 use proto::lock::flock::{Kind, Mode, Range};
+use rt::sync::Semaphore;
 
-use super::{Asked, Dispatcher, done};
+use super::{Asked, Operations, done};
 use crate::interrupt::Ends;
 use crate::kernel::abi::{FileLock, LkOut};
 use crate::kernel::reply::Answer;
@@ -16,7 +17,7 @@ use client::posix::{Errno, Result};
 /// The kernel's last byte of a lock without an end (OFFSET_MAX).
 const NO_END: u64 = i64::MAX as u64;
 /// Most requests of a mount that wait for locks: each keeps an entry of a ring, and an unlock needs one too.
-pub(super) const WAITS_MAX: usize = 2048;
+const WAITS_MAX: usize = 2048;
 
 /// Where file locks are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,12 +31,24 @@ pub enum Locking {
     Off,
 }
 
-impl Dispatcher {
-    pub(super) fn get_lock(&self, Asked { pid, reply, .. }: Asked, lock: Lock) {
+/// The locks of files, as far as weft has them.
+pub(super) struct Locks {
+    locking: Locking,
+    /// Permits to wait for a lock.
+    waits: Arc<Semaphore>,
+}
+
+impl Locks {
+    /// Nobody waits for a lock.
+    pub fn new(locking: Locking) -> Locks {
+        Locks { locking, waits: Arc::new(Semaphore::new(WAITS_MAX)) }
+    }
+
+    pub fn get(&self, operations: &Operations, Asked { pid, reply, .. }: Asked, lock: Lock) {
         if self.locking == Locking::Off {
             return reply.send(Err(Errno::NO_SUCH_CALL));
         }
-        self.look(reply, pid, |ops| async move {
+        operations.look(reply, pid, |ops| async move {
             let found = ops.get_lock(Handle(lock.handle), lock.owner, request(lock)?).await?;
             let free = FileLock { start: lock.start, end: lock.end, kind: number(libc::F_UNLCK), pid: 0 };
             let lk = found.map_or(free, |found| FileLock {
@@ -52,7 +65,7 @@ impl Dispatcher {
     }
 
     /// A request that waits ends with any signal; one that does not wait runs to its end, as do all that unlock.
-    pub(super) fn set_lock(&self, Asked { pid, reply, .. }: Asked, lock: Lock, wait: bool) {
+    pub fn set(&self, operations: &Operations, Asked { pid, reply, .. }: Asked, lock: Lock, wait: bool) {
         if self.locking == Locking::Off {
             return reply.send(Err(Errno::NO_SUCH_CALL));
         }
@@ -62,10 +75,10 @@ impl Dispatcher {
         };
         let handle = Handle(lock.handle);
         if !wait || request.mode.is_none() {
-            return self
+            return operations
                 .run(reply, |ops| async move { done(ops.set_lock(handle, lock.owner, request).await) });
         }
-        let Ok(permit) = self.lock_waits.clone().try_acquire_owned() else {
+        let Ok(permit) = self.waits.clone().try_acquire_owned() else {
             return reply.send(Err(Errno::NO_LOCKS));
         };
         let set = |ops: Arc<Ops>| async move {
@@ -76,7 +89,7 @@ impl Dispatcher {
             drop(waiting);
             async move { ops.given_up(handle, lock.owner, request.kind).await }
         };
-        self.interruptible(reply, pid, Ends::AnySignal, set, rest);
+        operations.interruptible(reply, pid, Ends::AnySignal, set, rest);
     }
 }
 

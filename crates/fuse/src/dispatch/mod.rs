@@ -7,24 +7,18 @@ mod files;
 mod locks;
 mod names;
 mod opens;
+mod operations;
 mod told;
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use client::Caller;
-use client::job::{self, Entered, OfJob};
+use client::job::{self, Entered};
 use rt::Rt;
-use rt::sync::Semaphore;
 
 use crate::caller;
 use crate::engine::{Reply, Serve};
-use crate::interrupt::{Ends, Interrupts, Look, Outcome, Told};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::ops::{Ops, fid_of};
@@ -34,25 +28,18 @@ use client::posix::{Errno, Result};
 pub use told::Teller;
 
 pub use locks::Locking;
-
-/// How often an operation is looked after whose process got a signal and lives on.
-const WATCH_TICK: Duration = Duration::from_millis(250);
-/// How often operations that wait for long are looked after although nobody told of a signal.
-const LOOK_TICK: Duration = Duration::from_secs(1);
+use locks::Locks;
+use names::New;
+use operations::Operations;
 
 /// A mount as an engine sees it.
 pub struct Dispatcher {
     rt: Rt,
     ops: Arc<Ops>,
     teller: Arc<Teller>,
-    interrupts: Arc<Interrupts>,
-    locking: Locking,
+    operations: Operations,
+    locks: Locks,
     reopens: Arc<Reopens>,
-    /// Permits to wait for a lock.
-    lock_waits: Arc<Semaphore>,
-    /// Changes that somebody waits for.
-    changes: Arc<AtomicUsize>,
-    was_busy: AtomicBool,
 }
 
 /// What all requests have.
@@ -67,20 +54,9 @@ impl Dispatcher {
     /// Serves `ops` on `rt`. The kernel keeps nothing yet.
     pub fn new(rt: Rt, ops: Arc<Ops>, teller: Teller, locking: Locking) -> Dispatcher {
         let teller = Arc::new(teller);
-        let lock_waits = Arc::new(Semaphore::new(locks::WAITS_MAX));
-        let interrupts = Arc::new(Interrupts::default());
-        rt.spawn(look_after_all(rt.clone(), Arc::downgrade(&interrupts)));
-        Dispatcher {
-            rt,
-            ops,
-            teller,
-            interrupts,
-            locking,
-            reopens: Arc::default(),
-            lock_waits,
-            changes: Arc::default(),
-            was_busy: AtomicBool::new(false),
-        }
+        let locks = Locks::new(locking);
+        let operations = Operations::new(rt.clone(), ops.clone());
+        Dispatcher { rt, ops, teller, operations, locks, reopens: Arc::default() }
     }
 
     /// From now on the kernel can be told to forget what it keeps: names too, or attributes and data alone.
@@ -88,87 +64,9 @@ impl Dispatcher {
         self.teller.may_keep(names);
     }
 
-    /// Runs an operation that changes something, to its end, and answers with what it gives.
-    fn run<F>(&self, reply: Reply, operation: impl FnOnce(Arc<Ops>) -> F)
-    where
-        F: Future<Output = Result<Answer>> + Send + 'static,
-    {
-        let mut operation = Box::pin(operation(self.ops.clone()));
-        if let Poll::Ready(result) = poll_here(operation.as_mut()) {
-            return reply.send(result);
-        }
-        let waits = Waits::count(&self.changes);
-        let operation = OfJob::new(job::current(), operation);
-        self.rt.spawn_waiting(async move {
-            let _waits = waits;
-            reply.send(operation.await);
-        });
-    }
-
-    /// The same for what nobody waits for: closing.
-    fn run_unawaited<F>(&self, reply: Reply, operation: impl FnOnce(Arc<Ops>) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let mut operation = Box::pin(operation(self.ops.clone()));
-        if poll_here(operation.as_mut()).is_ready() {
-            return reply.send(Ok(Answer::Done));
-        }
-        let operation = OfJob::new(job::current(), operation);
-        self.rt.spawn_waiting(async move {
-            operation.await;
-            reply.send(Ok(Answer::Done));
-        });
-    }
-
     /// Whether somebody waited for an answer when the connection ended.
     pub fn was_busy(&self) -> bool {
-        self.was_busy.load(Ordering::Acquire)
-    }
-
-    /// Runs an operation that only reads: it is abandoned if the process dies.
-    fn look<F>(&self, reply: Reply, pid: u32, operation: impl FnOnce(Arc<Ops>) -> F)
-    where
-        F: Future<Output = Result<Answer>> + Send + 'static,
-    {
-        self.interruptible(reply, pid, Ends::Death, operation, |_, _| std::future::ready(()));
-    }
-
-    /// Runs an operation; if it has to wait and is interrupted, the answer is EINTR, and `rest` has to bring the
-    /// operation to its end or drops it.
-    fn interruptible<F, R>(
-        &self,
-        reply: Reply,
-        pid: u32,
-        ends: Ends,
-        operation: impl FnOnce(Arc<Ops>) -> F,
-        rest: impl FnOnce(Arc<Ops>, Pin<Box<F>>) -> R + Send + 'static,
-    ) where
-        F: Future<Output = Result<Answer>> + Send + 'static,
-        R: Future<Output = ()> + Send + 'static,
-    {
-        let mut operation = Box::pin(operation(self.ops.clone()));
-        if let Poll::Ready(result) = poll_here(operation.as_mut()) {
-            return reply.send(result);
-        }
-        let (waiting, told) = self.interrupts.wait(reply.unique(), pid, ends, operation);
-        self.watch(told);
-        let (ops, job) = (self.ops.clone(), job::current());
-        self.rt.spawn_waiting(async move {
-            match OfJob::new(job, waiting).await {
-                Outcome::Done(result) => reply.send(result),
-                Outcome::Interrupted(operation) => {
-                    let rest = OfJob::new(job, Box::pin(rest(ops, operation)));
-                    // A request for a lock that was given up is in nobody's way when the process goes on.
-                    if ends == Ends::AnySignal {
-                        rest.await;
-                        return reply.send(Err(Errno::INTERRUPTED));
-                    }
-                    reply.send(Err(Errno::INTERRUPTED));
-                    rest.await;
-                }
-            }
-        });
+        self.operations.was_busy()
     }
 
     /// The thread that asks has come back from what it asked before.
@@ -185,29 +83,6 @@ impl Dispatcher {
     fn enter(&self, request: &Request<'_>) -> Option<Entered> {
         let job = self.ops.job_of(request);
         (!job.is_none()).then(|| job::enter(job))
-    }
-
-    /// Looks after an operation whose process got a signal that did not kill it: the next one is not told of.
-    fn watch(&self, told: Told) {
-        let Told::Watch(waiter) = told else { return };
-        let rt = self.rt.clone();
-        self.rt.spawn(async move {
-            while !waiter.is_over() && !waiter.end_if_dying() {
-                rt.sleep(WATCH_TICK).await;
-            }
-        });
-    }
-}
-
-/// Looks after whoever waits, until the connection is gone.
-async fn look_after_all(rt: Rt, interrupts: Weak<Interrupts>) {
-    loop {
-        match interrupts.upgrade().map_or(Look::Over, |interrupts| interrupts.look_after_all()) {
-            Look::Again => {}
-            Look::Rest(waits) => waits.notified().await,
-            Look::Over => return,
-        }
-        rt.sleep(LOOK_TICK).await;
     }
 }
 
@@ -226,9 +101,9 @@ impl Serve for Dispatcher {
             Operation::GetAttr { .. } => self.get_attr(asked),
             Operation::SetAttr(change) => self.set_attr(asked, change),
             Operation::ReadLink => self.read_link(asked),
-            Operation::Symlink { name, target } => self.symlink(asked, name, target),
-            Operation::MkNod { name, mode, rdev, .. } => self.make_node(asked, name, mode, rdev),
-            Operation::MkDir { name, mode, .. } => self.make_dir(asked, name, mode),
+            Operation::Symlink { name, target } => self.make(asked, name, New::symlink(target)),
+            Operation::MkNod { name, mode, rdev, .. } => self.make(asked, name, New::node(mode, rdev)),
+            Operation::MkDir { name, mode, .. } => self.make(asked, name, New::dir(mode)),
             Operation::Unlink { name } => self.unlink(asked, name),
             Operation::RmDir { name } => self.remove_dir(asked, name),
             Operation::Rename { name, new_parent, new_name, flags } => {
@@ -260,13 +135,13 @@ impl Serve for Dispatcher {
             }
             Operation::ReleaseDir { handle } => self.release_dir(asked, handle),
             Operation::FsyncDir { handle, .. } => self.fsync_dir(asked, handle),
-            Operation::GetLock(lock) => self.get_lock(asked, lock),
-            Operation::SetLock { lock, wait } => self.set_lock(asked, lock, wait),
+            Operation::GetLock(lock) => self.locks.get(&self.operations, asked, lock),
+            Operation::SetLock { lock, wait } => self.locks.set(&self.operations, asked, lock, wait),
             Operation::Statx { .. } => self.statx(asked),
             Operation::SyncFs => self.sync_fs(asked),
             Operation::Interrupt { unique } => {
                 asked.reply.none();
-                self.watch(self.interrupts.interrupt(unique));
+                self.operations.interrupt(unique);
             }
             // Nodes are FIDs: nothing is kept for one, and nothing has to go with it.
             Operation::Forget { .. } | Operation::BatchForget { .. } | Operation::NotifyReply => {
@@ -281,30 +156,7 @@ impl Serve for Dispatcher {
     }
 
     fn gone(&self) {
-        let interrupted = self.interrupts.end_all();
-        self.was_busy.store(interrupted || self.changes.load(Ordering::Relaxed) > 0, Ordering::Release);
-    }
-}
-
-/// Polls an operation once on the thread that brought it: what needs no waiting pays for no task. The operation is boxed alone:
-/// each future around another one would hold it twice.
-fn poll_here<F: Future>(operation: Pin<&mut F>) -> Poll<F::Output> {
-    operation.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// An operation that waits.
-struct Waits(Arc<AtomicUsize>);
-
-impl Waits {
-    fn count(changes: &Arc<AtomicUsize>) -> Waits {
-        changes.fetch_add(1, Ordering::Relaxed);
-        Waits(changes.clone())
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.operations.end_all();
     }
 }
 

@@ -14,11 +14,33 @@ use crate::kernel::request::SetAttr;
 use crate::ops::{Move, NewFile, fid_of, mode_with_kind};
 use client::posix::{Errno, Result};
 
+/// A file that is to be made.
+pub(super) struct New {
+    /// Its kind and its permissions.
+    mode: u32,
+    rdev: u32,
+    target: Bytes,
+}
+
+impl New {
+    pub(super) fn node(mode: u32, rdev: u32) -> New {
+        New { mode, rdev, target: Bytes::new() }
+    }
+
+    pub(super) fn dir(mode: u32) -> New {
+        New::node(mode_with_kind(mode, FileKind::Dir), 0)
+    }
+
+    pub(super) fn symlink(target: &[u8]) -> New {
+        New { mode: mode_with_kind(0o777, FileKind::Symlink), rdev: 0, target: owned(target) }
+    }
+}
+
 impl Dispatcher {
     pub(super) fn get_attr(&self, Asked { node, pid, reply, .. }: Asked) {
         let (teller, reopens) = (self.teller.clone(), self.reopens.clone());
         teller.asked(fid_of(node), pid);
-        self.look(reply, pid, |ops| async move {
+        self.operations.look(reply, pid, |ops| async move {
             let result = noted(&reopens, (pid, teller.rt()), ops.getattr(fid_of(node)).await);
             let on_its_way = teller.answers(fid_of(node), pid);
             let answer = attributes(&teller, result)?;
@@ -31,12 +53,16 @@ impl Dispatcher {
 
     pub(super) fn statx(&self, Asked { node, pid, reply, .. }: Asked) {
         let teller = self.teller.clone();
-        self.look(reply, pid, |ops| async move { Ok(teller.statx(ops.getattr(fid_of(node)).await?)) });
+        self.operations.look(
+            reply,
+            pid,
+            |ops| async move { Ok(teller.statx(ops.getattr(fid_of(node)).await?)) },
+        );
     }
 
     /// sync(2) and syncfs(2), where the kernel passes them on.
     pub(super) fn sync_fs(&self, Asked { reply, .. }: Asked) {
-        self.run(reply, |ops| async move { done(ops.sync_all().await) });
+        self.operations.run(reply, |ops| async move { done(ops.sync_all().await) });
     }
 
     pub(super) fn set_attr(&self, Asked { node, caller, reply, .. }: Asked, given: SetAttr) {
@@ -45,36 +71,23 @@ impl Dispatcher {
         let mode = mode.map(|mode| mode & 0o7777);
         let change = AttrChange { mode, uid, gid, size, atime, mtime, ..AttrChange::default() };
         let (handle, teller) = (handle.map(Handle), self.teller.clone());
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             attributes(&teller, ops.posix().setattr(&caller, fid_of(node), change, handle).await)
         });
     }
 
     pub(super) fn read_link(&self, Asked { node, pid, reply, .. }: Asked) {
-        self.look(reply, pid, |ops| async move { ops.readlink(fid_of(node)).await.map(Answer::Block) });
+        self.operations.look(
+            reply,
+            pid,
+            |ops| async move { ops.readlink(fid_of(node)).await.map(Answer::Block) },
+        );
     }
 
-    pub(super) fn make_node(&self, asked: Asked, name: &[u8], mode: u32, rdev: u32) {
-        self.make(asked, name, (mode, rdev), Bytes::new());
-    }
-
-    pub(super) fn make_dir(&self, asked: Asked, name: &[u8], mode: u32) {
-        self.make(asked, name, (mode_with_kind(mode, FileKind::Dir), 0), Bytes::new());
-    }
-
-    pub(super) fn symlink(&self, asked: Asked, name: &[u8], target: &[u8]) {
-        self.make(asked, name, (mode_with_kind(0o777, FileKind::Symlink), 0), owned(target));
-    }
-
-    fn make(
-        &self,
-        Asked { node, pid, caller, reply }: Asked,
-        name: &[u8],
-        (mode, rdev): (u32, u32),
-        target: Bytes,
-    ) {
+    pub(super) fn make(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8], new: New) {
         let (name, teller) = (owned(name), self.teller.clone());
-        self.run(reply, |ops| async move {
+        let New { mode, rdev, target } = new;
+        self.operations.run(reply, |ops| async move {
             let new = NewFile { parent: fid_of(node), name: &name, mode, rdev, target };
             let told = ops.make(&caller, new).await?;
             Ok(teller.entry(told, Named { dir: node, name: &name, thread: pid }))
@@ -83,12 +96,12 @@ impl Dispatcher {
 
     pub(super) fn unlink(&self, Asked { node, caller, reply, .. }: Asked, name: &[u8]) {
         let name = owned(name);
-        self.run(reply, |ops| async move { done(ops.unlink(&caller, fid_of(node), &name).await) });
+        self.operations.run(reply, |ops| async move { done(ops.unlink(&caller, fid_of(node), &name).await) });
     }
 
     pub(super) fn remove_dir(&self, Asked { node, caller, reply, .. }: Asked, name: &[u8]) {
         let name = owned(name);
-        self.run(reply, |ops| async move { done(ops.rmdir(&caller, fid_of(node), &name).await) });
+        self.operations.run(reply, |ops| async move { done(ops.rmdir(&caller, fid_of(node), &name).await) });
     }
 
     pub(super) fn rename(
@@ -100,7 +113,7 @@ impl Dispatcher {
         flags: u32,
     ) {
         let (name, new_name, teller) = (owned(name), owned(new_name), self.teller.clone());
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             let what = Move {
                 parent: fid_of(node),
                 name: &name,
@@ -117,18 +130,22 @@ impl Dispatcher {
 
     pub(super) fn link(&self, Asked { node: parent, pid, caller, reply }: Asked, node: u64, name: &[u8]) {
         let (name, teller) = (owned(name), self.teller.clone());
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             let told = ops.link(&caller, fid_of(node), fid_of(parent), &name).await?;
             Ok(teller.entry(told, Named { dir: parent, name: &name, thread: pid }))
         });
     }
 
     pub(super) fn access(&self, Asked { node, pid, caller, reply }: Asked, mask: u32) {
-        self.look(reply, pid, |ops| async move { done(ops.access(&caller, fid_of(node), mask).await) });
+        self.operations.look(
+            reply,
+            pid,
+            |ops| async move { done(ops.access(&caller, fid_of(node), mask).await) },
+        );
     }
 
     pub(super) fn stat_fs(&self, Asked { node, pid, reply, .. }: Asked) {
-        self.look(reply, pid, |ops| async move {
+        self.operations.look(reply, pid, |ops| async move {
             Ok(Answer::Statfs(told::space(&ops.statfs(fid_of(node)).await?)))
         });
     }
@@ -141,25 +158,27 @@ impl Dispatcher {
         flags: u32,
     ) {
         let (name, value) = (owned(name), owned(value));
-        self.run(reply, |ops| async move {
+        self.operations.run(reply, |ops| async move {
             done(ops.set_xattr(&caller, fid_of(node), &name, value, flags).await)
         });
     }
 
     pub(super) fn get_xattr(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8], size: u32) {
         let name = owned(name);
-        self.look(reply, pid, |ops| async move {
+        self.operations.look(reply, pid, |ops| async move {
             sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?)
         });
     }
 
     pub(super) fn list_xattr(&self, Asked { node, pid, reply, .. }: Asked, size: u32) {
-        self.look(reply, pid, |ops| async move { sized(size, ops.list_xattr(fid_of(node)).await?.into()) });
+        self.operations
+            .look(reply, pid, |ops| async move { sized(size, ops.list_xattr(fid_of(node)).await?.into()) });
     }
 
     pub(super) fn remove_xattr(&self, Asked { node, caller, reply, .. }: Asked, name: &[u8]) {
         let name = owned(name);
-        self.run(reply, |ops| async move { done(ops.remove_xattr(&caller, fid_of(node), &name).await) });
+        self.operations
+            .run(reply, |ops| async move { done(ops.remove_xattr(&caller, fid_of(node), &name).await) });
     }
 }
 

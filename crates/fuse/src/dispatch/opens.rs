@@ -29,7 +29,7 @@ impl Dispatcher {
 
     fn lookup_plainly(&self, Asked { node, pid, caller, reply }: Asked, name: Bytes) {
         let (teller, reopens) = (self.teller.clone(), self.reopens.clone());
-        self.look(reply, pid, |ops| async move {
+        self.operations.look(reply, pid, |ops| async move {
             let found = ops.lookup(&caller, fid_of(node), &name).await;
             let told = noted(&reopens, (pid, teller.rt()), found)?;
             teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
@@ -39,7 +39,7 @@ impl Dispatcher {
     /// The name means a file that is held, whatever others did to it meanwhile.
     fn lookup_held(&self, Asked { node, pid, reply, .. }: Asked, name: Bytes, fid: Fid) {
         let teller = self.teller.clone();
-        self.look(reply, pid, |ops| async move {
+        self.operations.look(reply, pid, |ops| async move {
             let told = Told { keep_name: Duration::ZERO, ..ops.getattr(fid).await? };
             teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
         });
@@ -59,7 +59,13 @@ impl Dispatcher {
             let told = Told { keep_name: Duration::ZERO, ..ops.getattr(fid).await? };
             teller.looked_up(told, named)
         };
-        self.interruptible(reply, pid, Ends::Death, look_up, |_, rest| async move { drop(rest.await) });
+        self.operations.interruptible(
+            reply,
+            pid,
+            Ends::Death,
+            look_up,
+            |_, rest| async move { drop(rest.await) },
+        );
     }
 
     pub(super) fn open(&self, Asked { node, pid, caller, reply }: Asked, flags: u32) {
@@ -70,9 +76,9 @@ impl Dispatcher {
             Ok(Answer::Opened(opened(handle, file_flags(&ops, handle, flags))))
         };
         if flags.cast_signed() & libc::O_TRUNC != 0 {
-            return self.run(reply, open);
+            return self.operations.run(reply, open);
         }
-        self.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
+        self.operations.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
             if let Ok(Answer::Opened(opened)) = rest.await {
                 ops.posix().release(Handle(opened.fh)).await;
             }

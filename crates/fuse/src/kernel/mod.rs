@@ -2,5 +2,6 @@
 
 pub mod abi;
 pub mod init;
+mod parse;
 pub mod reply;
 pub mod request;

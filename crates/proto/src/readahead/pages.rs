@@ -43,6 +43,15 @@ pub(super) struct PagesNoted {
     pub(super) continues: bool,
 }
 
+/// A page that is read.
+struct PageRead {
+    page: u64,
+    /// It is there.
+    hit: bool,
+    /// It is the first one of a read.
+    first: bool,
+}
+
 impl PageWindow {
     /// The application reads; `gaps` were not ahead.
     pub(super) fn read(
@@ -65,7 +74,7 @@ impl PageWindow {
         for page in first..end {
             while gaps.next_if(|gap| gap.end <= page * PAGE_BYTES).is_some() {}
             let hit = gaps.peek().is_none_or(|gap| gap.start >= (page + 1) * PAGE_BYTES);
-            self.read_page(page, hit, page == first, (settings, &mut noted));
+            self.read_page(PageRead { page, hit, first: page == first }, settings, &mut noted);
         }
         // The window has the read itself at least.
         self.len = self.len.max(end.saturating_sub(self.start));
@@ -77,13 +86,8 @@ impl PageWindow {
         std::mem::take(&mut self.moved)
     }
 
-    fn read_page(
-        &mut self,
-        page: u64,
-        hit: bool,
-        first: bool,
-        (settings, noted): (&Settings, &mut PagesNoted),
-    ) {
+    fn read_page(&mut self, read: PageRead, settings: &Settings, noted: &mut PagesNoted) {
+        let PageRead { page, hit, first } = read;
         let step = settings.rpc() / PAGE_BYTES;
         let mut found = false;
         if page.abs_diff(self.last) > NEAR_PAGES {

@@ -13,8 +13,8 @@ use super::Callbacks;
 use crate::frame;
 use crate::hub::Hub;
 use crate::limits;
+use crate::session::Link;
 use crate::session::{verify_message, verify_reply};
-use crate::tcp::Link;
 
 /// The callbacks of one target to one client.
 pub(crate) struct Called {
@@ -172,11 +172,11 @@ pub(crate) fn answer(mut header: Header, result: Result<Reply, Code>) -> rt::Fra
         header.status = code.to_u32();
         body.clear();
     }
-    frame::encode(header, &body, Vec::new(), false)
+    frame::encode(header, &body)
 }
 
 /// Says that the callback with `header` is being worked on.
 fn under_way(mut header: Header) -> rt::Frame {
     header.flags = FLAG_CALLBACK | FLAG_REPLY | FLAG_UNDER_WAY;
-    frame::encode(header, &[], Vec::new(), false)
+    frame::encode(header, &[])
 }

@@ -12,11 +12,11 @@ use rt::sync::oneshot;
 
 use super::CallbackError;
 use crate::event::{Either, race};
+use crate::export::{Absence, Callee, Key, Way};
+use crate::export::{Calling, Connection};
 use crate::frame;
 use crate::hub::Hub;
 use crate::limits;
-use crate::sessions::{Absence, Callee, Key, Way};
-use crate::tcp::{Calling, Connection};
 
 type Answer = Result<Result<Reply, Code>, CallbackError>;
 
@@ -155,6 +155,6 @@ impl<'a> Callback<'a> {
             session_epoch,
             ..frame::header(self.request.opcode(), target, self.xid)
         };
-        connection.send(frame::encode(header, body, Vec::new(), false)).await;
+        connection.send(frame::encode(header, body)).await;
     }
 }

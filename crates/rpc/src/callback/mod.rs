@@ -8,7 +8,6 @@
 
 mod called;
 mod calling;
-mod restate;
 
 use std::sync::Arc;
 
@@ -16,9 +15,10 @@ use proto::wire::{Reply, Request};
 use proto::{Code, TargetId};
 use rt::BoxFuture;
 
+use crate::session::Restate;
+
 pub(crate) use called::{Called, answer};
 pub(crate) use calling::call_back;
-pub use restate::Restate;
 
 /// What a client does when a target calls it back, and what it has to know of its sessions.
 ///

@@ -9,9 +9,9 @@ use proto::session::machine::Outgoing;
 use proto::wire::Header;
 use rt::Time;
 
+use super::Link;
 use super::driver::Driver;
 use super::lo::Lo;
-use crate::tcp::Link;
 
 /// Something that brings requests to a target.
 #[derive(Clone)]

@@ -13,12 +13,11 @@ use rt::{BoxFuture, Time};
 use super::carrier::Carrier;
 use super::driver::{Driver, Waiter};
 use super::lo::Lo;
+use super::{Link, LinkError, Restate};
 use crate::address::dialled;
-use crate::callback::Restate;
 use crate::event::{Either, race};
 use crate::limits;
 use crate::service::{Call, Origin, Peer};
-use crate::tcp::{Link, LinkError};
 
 /// Opens the session of `driver`, or finds out that the target refuses.
 pub(crate) async fn open(driver: &Arc<Driver>) {

@@ -15,6 +15,7 @@ use proto::{ClientId, Code, Nid, TargetId, Transno, Xid};
 use rt::sync::{Notify, oneshot};
 use rt::{Time, Wall};
 
+use super::Link;
 use super::call::Options;
 use super::carrier::Carrier;
 use super::connect;
@@ -25,7 +26,6 @@ use crate::hub::Hub;
 use crate::import::Retaining;
 use crate::keys::Role;
 use crate::limits;
-use crate::tcp::Link;
 
 pub(crate) type Outcome = Result<Answered<Reply>, Code>;
 

@@ -21,7 +21,7 @@ use rt::BoxFuture;
 use super::call::Options;
 use super::carrier::Carrier;
 use super::driver::Driver;
-use crate::frame;
+use crate::frame::{self, BulkChecksum};
 use crate::job;
 use crate::service::{Answer, Call, Peer, Service};
 
@@ -237,7 +237,7 @@ pub(crate) fn verify_request(call: &Call) {
 pub(crate) fn verify_message(header: Header, original: &Request, bulk: Vec<Bytes>) {
     let mut body = Vec::new();
     original.put_body(&mut body);
-    let frame = frame::encode(header, &body, bulk, true);
+    let frame = frame::encode_with_bulk(header, &body, bulk, BulkChecksum::Added);
     let (header, body, _) = frame::decode(frame).expect("an encoded request decodes");
     assert_eq!(
         Header::decode(&header.encode()).as_ref(),
@@ -257,7 +257,7 @@ pub(crate) fn verify_reply(opcode: u16, result: &Result<Reply, Code>, bulk: &[By
             reply.put_body(&mut body);
             let mut header = frame::header(opcode, proto::TargetId::MGS, Xid(0));
             header.flags = FLAG_REPLY;
-            let frame = frame::encode(header, &body, bulk.to_vec(), true);
+            let frame = frame::encode_with_bulk(header, &body, bulk.to_vec(), BulkChecksum::Added);
             let (header, body, _) = frame::decode(frame).expect("an encoded reply decodes");
             let decoded = Reply::take_body(header.opcode, body).expect("an encoded reply decodes");
             assert_eq!(&decoded, reply, "a reply changed on the wire");

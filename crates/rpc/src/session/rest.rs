@@ -11,10 +11,10 @@ use proto::session::{Event, Message, Output};
 use proto::wire::messages::Disconnect;
 use rt::sync::oneshot;
 
+use super::Link;
 use super::carrier::Carrier;
 use super::driver::{Driver, Outcome};
 use crate::limits;
-use crate::tcp::Link;
 
 impl Driver {
     /// See [`crate::Import::rest`].

@@ -1,14 +1,5 @@
-//! Requests over connections: frames on [`rt::net`], authenticated once per connection.
+//! What both ends of a connection share: it is authenticated once ([`handshake`]), and its frames are sealed ([`sealed`]). The client's end is
+//! [`crate::session`]'s link, the server's is [`crate::export`]'s connection.
 
-mod accept;
-mod admission;
-mod batch;
-mod connection;
-mod door;
-mod handshake;
-mod link;
+pub(crate) mod handshake;
 mod sealed;
-
-pub(crate) use accept::{Acceptance, accept_loop};
-pub(crate) use connection::{Calling, Connection};
-pub(crate) use link::{Link, LinkError, Links};

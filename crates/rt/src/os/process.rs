@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use super::Node;
 use crate::sync::Notify;
+use crate::wait::unless;
 
 /// Ends the process as a write to a pipe that nobody reads any more ends other tools: `lctl get_param | head`. Rust's runtime has such
 /// writes fail instead.
@@ -247,7 +248,8 @@ pub async fn run(node: &Node, program: &Program, time_max: Duration) -> Result<(
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         child.lock().take().map(|mut child| child.wait())
     });
-    match crate::Rt::os(node.clone()).timeout(time_max, ended).await {
+    let too_long = node.sleep_until(node.now() + time_max);
+    match unless(too_long, ended).await {
         None => Err(RunError::TooLong),
         Some(Some(Ok(status))) if status.success() => Ok(()),
         Some(Some(Ok(status))) => Err(RunError::Status(status)),

@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
 
 use super::{Node, within};
 
@@ -83,7 +84,7 @@ impl Server {
                     }
                     Err(error) => {
                         tracing::warn!(%error, "no connection can be accepted");
-                        tokio::time::sleep(REST).await;
+                        sleep(REST).await;
                     }
                 }
             }
@@ -107,7 +108,7 @@ where
     // One question for each connection: idle ones would take the places of others.
     server.timer(TokioTimer::new()).header_read_timeout(QUESTION_WAIT).keep_alive(false);
     let connection = server.serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(CONNECTION_WAIT, connection).await {
+    match timeout(CONNECTION_WAIT, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ends"),
         Err(_) => tracing::debug!("an HTTP connection lasts too long"),

@@ -260,7 +260,7 @@ impl Handle {
     /// What the whole world has done.
     pub fn stats(&self) -> Stats {
         self.shared.with(|world| {
-            let mut sum = Stats { elapsed: Duration::from_nanos(world.now), ..Stats::default() };
+            let mut sum = Stats { elapsed: Duration::from_nanos(world.clock.now()), ..Stats::default() };
             for node in &world.nodes {
                 sum.add(&node.stats);
             }
@@ -272,7 +272,7 @@ impl Handle {
     pub fn node_stats(&self, name: &str) -> Stats {
         self.shared.with(|world| {
             let id = world.id(name);
-            Stats { elapsed: Duration::from_nanos(world.now), ..*world.stats(id) }
+            Stats { elapsed: Duration::from_nanos(world.clock.now()), ..*world.stats(id) }
         })
     }
 

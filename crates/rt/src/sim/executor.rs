@@ -140,15 +140,15 @@ impl World {
         task.waking.taken();
         let body = task.body.take().expect("one thread polls a task once at a time");
         state.stats.polls += 1;
-        self.polling = true;
-        self.count_poll();
+        self.left.polling = true;
+        self.clock.count_poll(&self.options);
         self.note(Kind::Poll, node, u64::from(key.index));
         Some((node, body))
     }
 
     /// Puts a task back that is not done; gives its future back if the node crashed meanwhile.
     pub(super) fn end_poll(&mut self, key: Key, body: Body) -> Option<Body> {
-        self.polling = false;
+        self.left.polling = false;
         match self.tasks.get_mut(key) {
             Some(task) => {
                 task.body = Some(body);
@@ -160,7 +160,7 @@ impl World {
 
     /// Forgets a task that is done.
     pub(super) fn end_task(&mut self, key: Key) {
-        self.polling = false;
+        self.left.polling = false;
         let Some(task) = self.tasks.remove(key) else { return };
         let list = &mut self.nodes[task.node as usize].tasks;
         list.swap_remove(task.position);
@@ -175,7 +175,7 @@ impl World {
         state.parked.clear();
         for key in std::mem::take(&mut state.tasks) {
             if let Some(task) = self.tasks.remove(key) {
-                self.garbage.extend(task.body);
+                self.left.garbage.extend(task.body);
             }
         }
     }

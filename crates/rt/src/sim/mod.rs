@@ -9,6 +9,7 @@
 pub mod disk;
 pub mod net;
 
+mod clock;
 mod control;
 mod cut;
 mod executor;

@@ -122,12 +122,12 @@ impl Future for Sleep<'_> {
         }
         node.shared.with(|world| {
             if let Some(timer) = sleep.timer
-                && world.update_timer(timer, cx.waker())
+                && world.clock.update_timer(timer, cx.waker())
             {
                 return;
             }
             if world.lives(node.id, node.incarnation) {
-                sleep.timer = Some(world.start_timer(node.id, sleep.time, cx.waker().clone()));
+                sleep.timer = Some(world.clock.start_timer(node.id, sleep.time, cx.waker().clone()));
             }
         });
         Poll::Pending
@@ -137,7 +137,7 @@ impl Future for Sleep<'_> {
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
         if let Some(timer) = self.timer {
-            self.node.shared.with(|world| world.cancel_timer(timer));
+            self.node.shared.with(|world| world.clock.cancel_timer(timer));
         }
     }
 }

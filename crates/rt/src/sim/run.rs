@@ -113,7 +113,7 @@ impl Sim {
                 if key != ROOT {
                     self.poll_task(key);
                 } else {
-                    self.shared().with(|world| world.count_poll());
+                    self.shared().with(|world| world.clock.count_poll(&world.options));
                     if poll_root() {
                         return Outcome::Done;
                     }

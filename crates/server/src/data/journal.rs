@@ -32,14 +32,19 @@ impl Journal {
         }));
     }
 
-    /// Waits until a change is durable, if all are to be or its sender asks for it.
+    /// Waits until a change is durable, if all are to be.
     ///
     /// # Errors
     /// The commit failed: the target stops.
-    pub async fn settle(&self, transno: Transno, wanted: bool) -> Result<(), Code> {
-        if !wanted && !self.is_sync.load(Ordering::Relaxed) {
-            return Ok(());
-        }
+    pub async fn settle(&self, transno: Transno) -> Result<(), Code> {
+        if self.is_sync.load(Ordering::Relaxed) { self.sync(transno).await } else { Ok(()) }
+    }
+
+    /// Waits until a change is durable.
+    ///
+    /// # Errors
+    /// The commit failed: the target stops.
+    pub async fn sync(&self, transno: Transno) -> Result<(), Code> {
         self.store.committed(transno).await.map_err(|error| code_of(&error))
     }
 }

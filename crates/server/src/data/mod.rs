@@ -10,6 +10,7 @@ mod counts;
 mod glimpse;
 mod inspect;
 mod journal;
+mod locks;
 mod lost;
 mod owners;
 mod room;
@@ -22,24 +23,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
-use proto::lock::range::{Holder, Range, Settings};
+use proto::lock::range::{Holder, Mode, Range};
 use proto::parameters::{Parameter, SWITCH, TargetTree, Unit, switch};
 use proto::wire::Reply;
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::messages::DataRequest;
 use proto::{Code, Fid, ObjectId, Timestamp, Transno};
-use service::{Ctx, Done, Env, RangeLocks, Recovery, Using, Wait, code_of};
-use store::object::{By, Extra};
+use service::{Ctx, Done, Env, code_of};
+use store::object::{By, Extra, Seek};
 use store::{Batch, Objects, Store, StoreError};
 
-use crate::Held;
 use brw::BrwStats;
-use glimpse::Glimpses;
 use journal::Journal;
+use locks::ObjectLocks;
 use lost::Lost;
 use room::Left;
-use sharing::Sharing;
 
 pub use counts::TokenCounts;
 
@@ -52,10 +51,7 @@ const DEAD_COUNT_MAX: usize = 1024;
 pub(crate) struct Data {
     objects: Arc<Objects>,
     store: Arc<Store>,
-    recovery: Arc<Recovery>,
-    tokens: Arc<RangeLocks>,
-    glimpses: Arc<Glimpses>,
-    sharing: Arc<Sharing>,
+    locks: ObjectLocks,
     journal: Journal,
     /// No object is larger, in bytes.
     bytes_max: u64,
@@ -75,8 +71,7 @@ impl Data {
     /// # Errors
     /// `Corrupt` if the store does not say which of them are lost.
     pub fn new(env: &Env, objects: Arc<Objects>, bytes_max: u64) -> Result<Data, StoreError> {
-        let sharing = Arc::new(Sharing::new(env.store.clone()));
-        let tokens = RangeLocks::new(env, sharing.clone(), Settings::default());
+        let locks = ObjectLocks::new(env);
         let (recovery, stop, unfinished) = (env.recovery.clone(), env.stop.clone(), objects.clone());
         env.rt.spawn(async move {
             stop.unless(async {
@@ -89,16 +84,13 @@ impl Data {
             objects,
             bytes_max,
             store: env.store.clone(),
-            recovery: env.recovery.clone(),
-            glimpses: Glimpses::new(env, tokens.clone()),
-            sharing,
+            locks,
             journal: Journal::new(env.store.clone()),
             seals: env.hub.habits().safeguards.seals,
             lost: Lost::open(&env.store)?,
             left: Left::new(&env.rt, &env.store),
             brw: BrwStats::new(&env.rt, env.store.clone()),
             unreadable: AtomicU64::new(0),
-            tokens,
         })
     }
 
@@ -116,12 +108,13 @@ impl Data {
             DataRequest::Punch(punch) => self.punch(ctx, punch).await,
             DataRequest::GetObjectAttr(get) => self.get_attr(ctx, get.object).await,
             DataRequest::Enqueue(enqueue) => self.enqueue(ctx, &enqueue).await,
-            DataRequest::CancelRanges(cancel) => self.cancel(ctx, &cancel).await,
+            DataRequest::CancelRanges(cancel) => self.locks.cancel(ctx, &cancel).await,
             DataRequest::SealLayout(seal) => self.seal(ctx, &seal).await,
             DataRequest::SeekObject(seek) => {
                 check_id(seek.object)?;
                 self.in_force(ctx, seek.object)?;
-                let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
+                let what = if seek.hole { Seek::Hole } else { Seek::Data };
+                let sought = self.objects.seek(seek.object, seek.offset, what);
                 Ok(Done::unchanged(Reply::SeekObject(sought.map_err(|error| code_of(&error))?)))
             }
             DataRequest::AdviseObject(advise) => Box::pin(self.advise(ctx, advise)).await,
@@ -135,44 +128,37 @@ impl Data {
         }
     }
 
+    /// What its clients hold of the objects.
+    pub fn locks(&self) -> &ObjectLocks {
+        &self.locks
+    }
+
     /// The space of the target.
     pub async fn space(&self) -> Result<msg::Space, Code> {
         self.objects.space().await.map_err(|error| code_of(&error))
     }
 
-    /// A session ended: it holds nothing any more. What it has committed may not be noted yet, and others get its ranges now.
-    pub fn ended(&self, session: u64) {
-        self.sharing.all_changed();
-        self.tokens.drop_session(Holder(session));
-    }
-
-    /// Grants a session all of an object that is new; `None` if that cannot be at once.
-    pub fn grant_new(&self, session: u64, object: ObjectId) -> Option<msg::Token> {
-        self.tokens.grant_free(Holder(session), object, true)
-    }
-
-    /// Grants a session all of an object, to change it if `write` and nobody else has any of it, or to read it, and gives its bytes; `None`
+    /// Grants a session all of an object, to change it if `mode` says so and nobody else has any of it, or to read it, and gives its bytes; `None`
     /// if somebody would have to be called back, or if it has more than `len_max` bytes.
     pub async fn grant_and_read(
         &self,
         session: u64,
-        (object, write): (ObjectId, bool),
+        object: ObjectId,
+        mode: Mode,
         len_max: u32,
     ) -> Option<(msg::Token, Vec<Bytes>)> {
         let holder = Holder(session);
-        let to_write = if write { self.tokens.grant_free(holder, object, true) } else { None };
-        let token = to_write.or_else(|| self.tokens.grant_free(holder, object, false))?;
+        let to_write = if mode.writes() { self.locks.grant_free(holder, object, Mode::Write) } else { None };
+        let token = to_write.or_else(|| self.locks.grant_free(holder, object, Mode::Read))?;
         self.granted_in_force(holder, object, &token).ok()?;
         let found = async {
-            self.sharing.settle(object, Range::ALL, holder).await.ok()?;
+            self.locks.settle(object, Range::ALL, holder).await.ok()?;
             let (bytes, size) = self.objects.read(object, 0, len_max).await.ok()?;
             (size <= u64::from(len_max)).then_some(bytes)
         };
         // Whoever reads it later hears of what is wrong.
         let Some(bytes) = found.await else {
-            let (start, end, number) = (token.start, token.end, token.number);
-            let range = msg::ObjectRange { object, start, end, number };
-            self.tokens.cancel(holder, &msg::CancelRanges { ranges: vec![range] });
+            self.locks.take_back(holder, object, &token);
             return None;
         };
         self.brw.read(bytes.iter().map(|part| part.len() as u64).sum());
@@ -191,28 +177,6 @@ impl Data {
         }
     }
 
-    /// What sessions hold of objects.
-    pub fn held(&self) -> Vec<Held> {
-        self.tokens.held()
-    }
-
-    /// What this session holds.
-    pub fn held_by(&self, session: u64) -> Vec<Held> {
-        self.tokens.held_by(Holder(session))
-    }
-
-    /// Who waits for what.
-    pub fn waits(&self) -> Vec<Wait> {
-        let mut waits = self.tokens.waits();
-        waits.extend(self.glimpses.waits());
-        waits
-    }
-
-    /// Registers how many ranges are granted.
-    pub fn lock_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
-        self.tokens.parameters(tree);
-    }
-
     /// Registers `brw_stats`.
     pub fn statistics<'a>(&'a self, tree: &mut TargetTree<'a>) {
         self.brw.parameters(tree);
@@ -221,7 +185,7 @@ impl Data {
     /// Registers when a change is answered, and when others may see it.
     pub fn durability_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
         self.journal.parameters(tree);
-        self.sharing.parameters(tree);
+        self.locks.durability_parameters(tree);
     }
 
     /// Whether the page cache keeps what is read, as in Lustre; there it is on for disks that rotate.
@@ -241,26 +205,6 @@ impl Data {
         }
     }
 
-    /// What is held, and how often something happened with it.
-    pub fn token_counts(&self) -> TokenCounts {
-        TokenCounts {
-            glimpses: self.glimpses.count(),
-            shared: self.sharing.waits(),
-            ..self.tokens.counts().into()
-        }
-    }
-
-    /// Forgets what is held of objects that are gone.
-    pub fn forget_locks(&self, objects: &[ObjectId]) {
-        self.tokens.drop_objects(objects);
-    }
-
-    /// The locks of ranges.
-    #[cfg(test)]
-    pub fn tokens(&self) -> &RangeLocks {
-        &self.tokens
-    }
-
     /// Destroys objects of files that are gone, in the target itself; durable when the transno is.
     ///
     /// # Errors
@@ -271,7 +215,7 @@ impl Data {
         dead: &[msg::DeadRange],
     ) -> Result<Transno, StoreError> {
         let transno = self.objects.destroy(objects, dead, None, Extra::default()).await?;
-        self.forget_locks(objects);
+        self.locks.forget(objects);
         Ok(transno)
     }
 }
@@ -280,38 +224,19 @@ impl Data {
     async fn enqueue<S>(&self, ctx: &Ctx<S>, enqueue: &msg::Enqueue) -> Result<Done, Code> {
         check_id(enqueue.object)?;
         self.lost.check(enqueue.object)?;
-        // Who cannot be called back is granted nothing.
-        if ctx.session().features() & msg::FEATURE_LOCKS == 0 {
-            return Err(Code::NotSupported);
-        }
-        let token = match enqueue.restate {
-            true if self.recovery.is_active() => self.tokens.restate(holder(ctx), enqueue)?,
-            // Others may have been granted it meanwhile.
-            true => return Err(Code::Invalid),
-            false => self.tokens.enqueue(holder(ctx), enqueue).await?,
-        };
+        let token = self.locks.enqueue(ctx, enqueue).await?;
         if !enqueue.restate && !token.contended {
             self.granted_in_force(holder(ctx), enqueue.object, &token)?;
             let range = Range { start: token.start, end: token.end };
-            self.sharing.settle(enqueue.object, range, holder(ctx)).await?;
+            self.locks.settle(enqueue.object, range, holder(ctx)).await?;
         }
         Ok(Done::unchanged(Reply::Enqueue(token)))
-    }
-
-    /// A session gives ranges up of its own accord.
-    async fn cancel<S>(&self, ctx: &Ctx<S>, cancel: &msg::CancelRanges) -> Result<Done, Code> {
-        for range in cancel.ranges.iter().filter(|range| range.start < range.end) {
-            let given_up = Range { start: range.start, end: range.end };
-            self.sharing.wait_to_give_up(range.object, given_up, holder(ctx)).await?;
-        }
-        self.tokens.cancel(holder(ctx), cancel);
-        Ok(Done::unchanged(Reply::CancelRanges(msg::Done {})))
     }
 
     async fn get_attr<S>(&self, ctx: &Ctx<S>, object: ObjectId) -> Result<Done, Code> {
         check_id(object)?;
         // Before the object is looked at: what is sent meanwhile is in it then.
-        let unsent = self.glimpses.glimpse(object, holder(ctx)).await?;
+        let unsent = self.locks.glimpse(object, holder(ctx)).await?;
         self.in_force(ctx, object)?;
         let mut attr = self.objects.attr(object).map_err(|error| code_of(&error))?;
         tracing::trace!(?object, ?unsent, size = attr.size, "the size is asked for");
@@ -321,23 +246,6 @@ impl Data {
             attr.ctime = attr.ctime.max(unsent.time);
         }
         Ok(Done::unchanged(Reply::GetObjectAttr(attr)))
-    }
-
-    /// Locks a range for an access of a client that does not hold it.
-    async fn lock_for<S>(
-        &self,
-        ctx: &Ctx<S>,
-        object: ObjectId,
-        write: bool,
-        range: Range,
-    ) -> Result<Option<Using<'_>>, Code> {
-        // A replay had the range when it was carried out first; those who hold it now waited for it then.
-        if ctx.replay.is_some() {
-            return Ok(None);
-        }
-        let using = self.tokens.use_range(object, holder(ctx), write, range).await?;
-        self.sharing.settle(object, range, holder(ctx)).await?;
-        Ok(using)
     }
 
     async fn write<S>(&self, ctx: &Ctx<S>, write: msg::Write, bulk: Vec<Bytes>) -> Result<Done, Code> {
@@ -350,7 +258,7 @@ impl Data {
         let end = write.offset.checked_add(len as u64).filter(|end| *end <= self.bytes_max);
         let range = Range { start: write.offset, end: end.ok_or(Code::TooLarge)? };
         let _locked = match write.locked {
-            true => self.lock_for(ctx, write.object, true, range).await?,
+            true => self.locks.lock_for(ctx, write.object, Mode::Write, range).await?,
             false => None,
         };
         self.in_force(ctx, write.object)?;
@@ -360,8 +268,11 @@ impl Data {
         let written = self.objects.write(write.object, write.offset, bulk, by, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
         self.brw.written(len as u64, 0);
-        self.sharing.changed(write.object, range, holder(ctx), transno);
-        self.journal.settle(transno, write.sync).await?;
+        self.locks.changed(write.object, range, holder(ctx), transno);
+        match write.sync {
+            true => self.journal.sync(transno).await?,
+            false => self.journal.settle(transno).await?,
+        }
         Ok(Done::changed(Reply::Write(attr), transno))
     }
 
@@ -385,9 +296,12 @@ impl Data {
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
         self.brw.written(bytes, gaps as u64);
         for range in ranges {
-            self.sharing.changed(write.object, range, holder(ctx), transno);
+            self.locks.changed(write.object, range, holder(ctx), transno);
         }
-        self.journal.settle(transno, write.sync).await?;
+        match write.sync {
+            true => self.journal.sync(transno).await?,
+            false => self.journal.settle(transno).await?,
+        }
         Ok(Done::changed(Reply::WriteParts(attr), transno))
     }
 
@@ -398,7 +312,7 @@ impl Data {
         }
         let range = Range { start: read.offset, end: read.offset.saturating_add(u64::from(read.len)) };
         let _locked = match read.locked {
-            true => self.lock_for(ctx, read.object, false, range).await?,
+            true => self.locks.lock_for(ctx, read.object, Mode::Read, range).await?,
             false => None,
         };
         self.in_force(ctx, read.object)?;
@@ -442,13 +356,8 @@ impl Data {
         let punched =
             self.objects.punch(punch.object, punch.start, punch.end, punch.time, ctx.replay, extra).await;
         let (attr, transno) = punched.map_err(|error| code_of(&error))?;
-        self.sharing.changed(
-            punch.object,
-            Range { start: punch.start, end: punch.end },
-            holder(ctx),
-            transno,
-        );
-        self.journal.settle(transno, false).await?;
+        self.locks.changed(punch.object, Range { start: punch.start, end: punch.end }, holder(ctx), transno);
+        self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::Punch(attr), transno))
     }
 
@@ -467,7 +376,7 @@ impl Data {
         let by = By { time: allocate.time, owner: allocate.owner };
         let allocated = self.objects.allocate(allocate.object, range, by, ctx.replay, extra).await;
         let (attr, transno) = allocated.map_err(|error| code_of(&error))?;
-        self.journal.settle(transno, false).await?;
+        self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::AllocateObject(attr), transno))
     }
 
@@ -487,7 +396,7 @@ impl Data {
             .destroy(&destroy.objects, &destroy.dead, ctx.replay, extra)
             .await
             .map_err(|error| code_of(&error))?;
-        self.forget_locks(&destroy.objects);
+        self.locks.forget(&destroy.objects);
         Ok(Done::changed(Reply::Destroy(msg::Done {}), transno))
     }
 }

@@ -24,7 +24,7 @@ impl Data {
         let extra = record(ctx, |_| Reply::SealLayout(msg::Done {}));
         let sealing = if seal.sealed {
             let all = Range { start: 0, end: u64::MAX };
-            let held = |stripe: &u32| self.tokens.holds(holder(ctx), object(stripe), all);
+            let held = |stripe: &u32| self.locks.holds(holder(ctx), object(stripe), all);
             let may = || !seal.stripes.is_empty() && seal.stripes.iter().all(held);
             self.objects.seal(seal.layout, seal.generation, may, extra)
         } else {
@@ -60,9 +60,7 @@ impl Data {
             Ok(true) => Code::Sealed,
             Err(error) => code_of(&error),
         };
-        let (start, end, number) = (token.start, token.end, token.number);
-        let range = msg::ObjectRange { object, start, end, number };
-        self.tokens.cancel(holder, &msg::CancelRanges { ranges: vec![range] });
+        self.locks.take_back(holder, object, token);
         Err(refused)
     }
 }

@@ -68,20 +68,19 @@ impl Osts {
         let reached = self.stop().unless(self.rt().timeout(GRACE, is_reached(&import))).await;
         if reached == Some(None) {
             tracing::warn!(%ost, "an OST is not reached: new files keep away from it until it is");
-            self.avoid(ost, true).await;
+            self.away().avoided.lock().insert(ost);
+            self.reorder_now().await;
             if self.stop().unless(is_reached(&import)).await == Some(true) {
                 tracing::info!(%ost, "an OST is reached again: new files may lie there");
-                self.avoid(ost, false).await;
+                self.away().avoided.lock().remove(&ost);
+                self.reorder_now().await;
             }
         }
         self.away().looked_after.lock().remove(&ost);
     }
 
-    async fn avoid(&self, ost: OstIndex, is_away: bool) {
-        {
-            let mut avoided = self.away().avoided.lock();
-            let _ = if is_away { avoided.insert(ost) } else { avoided.remove(&ost) };
-        }
+    /// New files lie where the OSTs are that are not avoided.
+    async fn reorder_now(&self) {
         if let Some(Err(error)) = self.stop().unless(self.reorder()).await {
             tracing::error!(%error, "the OSTs of the file system");
         }

@@ -5,6 +5,7 @@
 
 use proto::layout::Pattern;
 use proto::limits::HEAD_BYTES_MAX;
+use proto::lock::range::Mode;
 use proto::wire::Reply;
 use proto::wire::messages::{MdtRequest, OPEN_RANGE, OPEN_READ, OPEN_WRITE};
 use proto::{Layout, ObjectId};
@@ -23,7 +24,7 @@ fn head_of(layout: Option<&Layout>) -> Option<ObjectId> {
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     object: ObjectId,
-    write: bool,
+    mode: Mode,
 }
 
 /// What `done` may bring; `None` for all but opens of small files by clients that want it.
@@ -32,7 +33,7 @@ pub(super) fn wanted(ctx: &Ctx, request: &MdtRequest, done: &Done) -> Option<Wan
     let reads = OPEN_RANGE | OPEN_READ;
     let is_wanted = open.open & reads == reads && opened.attr.size <= HEAD_BYTES_MAX && ctx.keeps();
     let object = head_of(opened.layout.as_ref()).filter(|_| is_wanted)?;
-    Some(Wanted { object, write: open.open & OPEN_WRITE != 0 })
+    Some(Wanted { object, mode: Mode::of(open.open & OPEN_WRITE != 0) })
 }
 
 impl Mdt {
@@ -41,16 +42,16 @@ impl Mdt {
         let Some(object) = head_of(inode.layout.as_ref()).filter(|_| ctx.keeps()) else { return };
         ctx.record(done);
         if let Reply::Create(created) = &mut done.reply {
-            created.range = self.data.grant_new(ctx.session().handle(), object);
+            created.range = self.data.locks().grant_new(ctx.session().handle(), object);
         }
     }
 
     /// Whoever opens a small file to read it, and perhaps to write it too, gets its bytes with the answer.
     pub(super) async fn bring_head(&self, ctx: &Ctx<'_>, wanted: Wanted, done: &mut Done) {
-        let Wanted { object, write } = wanted;
+        let Wanted { object, mode } = wanted;
         ctx.record(done);
         let session = ctx.session().handle();
-        let brought = self.data.grant_and_read(session, (object, write), HEAD_BYTES_MAX as u32).await;
+        let brought = self.data.grant_and_read(session, object, mode, HEAD_BYTES_MAX as u32).await;
         if let (Some((token, bytes)), Reply::Open(opened)) = (brought, &mut done.reply) {
             opened.range = Some(token);
             done.bulk = bytes;

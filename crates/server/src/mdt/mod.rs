@@ -283,7 +283,7 @@ impl Handler for Mdt {
 
     fn ended(&self, session: &Session<Export>) {
         self.flocks.end_session(session.handle());
-        self.data.ended(session.handle());
+        self.data.locks().ended(session.handle());
         self.quotas.ended(session.handle());
         self.hsm.session_ended(session.handle());
         self.end_export(session);
@@ -319,20 +319,20 @@ impl Shown for Mdt {
 
     fn held(&self) -> Vec<Held> {
         let mut held = self.grants.bits.held();
-        held.extend(self.data.held());
+        held.extend(self.data.locks().held());
         held
     }
 
     fn held_by(&self, session: u64) -> Vec<Held> {
         let mut held = self.grants.bits.held_by_session(session);
-        held.extend(self.data.held_by(session));
+        held.extend(self.data.locks().held_by(session));
         held
     }
 
     fn waits(&self) -> Vec<Wait> {
         let mut waits = self.grants.bits.waits();
         waits.extend(self.grants.revoker.waits());
-        waits.extend(self.data.waits());
+        waits.extend(self.data.locks().waits());
         waits
     }
 
@@ -347,7 +347,7 @@ impl Counts for Mdt {
     }
 
     fn token_counts(&self) -> TokenCounts {
-        self.data.token_counts()
+        self.data.locks().counts()
     }
 }
 

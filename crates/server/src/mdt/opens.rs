@@ -101,13 +101,23 @@ impl Default for Opens {
     }
 }
 
+/// How a file is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenMode {
+    /// To be written, too.
+    pub write: bool,
+    /// The MDT knew its size before.
+    pub size_known: bool,
+}
+
 impl Opens {
     fn shard(&self, fid: Fid) -> MutexGuard<'_, Shard> {
         self.shards[(fid.oid as usize ^ fid.seq as usize) & (SHARDS - 1)].lock()
     }
 
-    /// `opener` has the file open. `size_known` is what the inode said before.
-    pub fn open(&self, fid: Fid, opener: Opener, write: bool, size_known: bool) {
+    /// `opener` has the file open.
+    pub fn open(&self, fid: Fid, opener: Opener, how: OpenMode) {
+        let OpenMode { write, size_known } = how;
         self.add(fid, Handle { opener, write, outdated: false }, size_known);
     }
 
@@ -298,7 +308,7 @@ mod tests {
             (true, Some(5), ClosedSize::Told(size(5))),
             (true, None, ClosedSize::Unknown),
         ] {
-            opens.open(FILE, A, true, true);
+            opens.open(FILE, A, OpenMode { write: true, size_known: true });
             assert_eq!(closed(&opens, A, wrote, told), (true, expected));
         }
         assert_eq!(opens.close(FILE, A, false, None), None);
@@ -309,35 +319,35 @@ mod tests {
     fn a_session_that_writes_alone_is_known() {
         let opens = Opens::default();
         assert!(!opens.is_written_by_another_alone(FILE, 2));
-        opens.open(FILE, B, false, true);
+        opens.open(FILE, B, OpenMode { write: false, size_known: true });
         assert!(!opens.is_written_by_another_alone(FILE, 1), "it only reads");
-        opens.open(FILE, A, true, true);
-        opens.open(FILE, Opener { handle: 2, ..A }, true, false);
+        opens.open(FILE, A, OpenMode { write: true, size_known: true });
+        opens.open(FILE, Opener { handle: 2, ..A }, OpenMode { write: true, size_known: false });
         assert!(opens.is_written_by_another_alone(FILE, 2));
         assert!(!opens.is_written_by_another_alone(FILE, 1));
-        opens.open(FILE, Opener { handle: 2, ..B }, true, false);
+        opens.open(FILE, Opener { handle: 2, ..B }, OpenMode { write: true, size_known: false });
         assert!(!opens.is_written_by_another_alone(FILE, 3), "two write");
     }
 
     #[test]
     fn several_writers() {
         let opens = Opens::default();
-        opens.open(FILE, A, true, true);
-        opens.open(FILE, B, true, false);
+        opens.open(FILE, A, OpenMode { write: true, size_known: true });
+        opens.open(FILE, B, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, A, true, Some(100)), (false, ClosedSize::Stays));
         // Neither knows whether the other wrote after it had asked the objects.
         assert_eq!(closed(&opens, B, true, Some(50)), (true, ClosedSize::Unknown));
         let again = Opener { handle: 2, ..A };
-        opens.open(FILE, A, true, true);
-        opens.open(FILE, again, true, false);
+        opens.open(FILE, A, OpenMode { write: true, size_known: true });
+        opens.open(FILE, again, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, A, true, Some(100)), (false, ClosedSize::Stays));
         assert_eq!(closed(&opens, again, true, Some(50)), (true, ClosedSize::Told(size(50))));
-        opens.open(FILE, A, true, true);
-        opens.open(FILE, B, true, false);
+        opens.open(FILE, A, OpenMode { write: true, size_known: true });
+        opens.open(FILE, B, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, A, true, None), (false, ClosedSize::Stays));
         assert_eq!(closed(&opens, B, false, None), (true, ClosedSize::Unknown));
-        opens.open(FILE, A, false, true);
-        opens.open(FILE, B, true, true);
+        opens.open(FILE, A, OpenMode { write: false, size_known: true });
+        opens.open(FILE, B, OpenMode { write: true, size_known: true });
         assert_eq!(closed(&opens, B, false, None), (false, ClosedSize::AsBefore));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Stays));
     }
@@ -345,9 +355,9 @@ mod tests {
     #[test]
     fn a_size_that_was_not_known_is_not_known_because_nobody_wrote() {
         let opens = Opens::default();
-        opens.open(FILE, A, true, false);
+        opens.open(FILE, A, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
-        opens.open(FILE, A, true, false);
+        opens.open(FILE, A, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, A, false, Some(9)), (true, ClosedSize::Told(size(9))));
     }
 
@@ -355,15 +365,15 @@ mod tests {
     fn who_cut_the_file_tells_its_size() {
         let opens = Opens::default();
         assert!(!opens.set_size(FILE, 1, &size(3)), "it has not cut it");
-        opens.open(FILE, A, true, true);
+        opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.truncated(FILE, 1);
         assert!(!opens.set_size(FILE, 2, &size(3)));
         assert!(!opens.set_size(FILE, 1, &size(4)));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Told(size(4))));
-        opens.open(FILE, A, true, true);
+        opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.truncated(FILE, 1);
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
-        opens.open(FILE, A, false, true);
+        opens.open(FILE, A, OpenMode { write: false, size_known: true });
         assert!(opens.set_size(FILE, 1, &size(3)));
     }
 
@@ -371,7 +381,7 @@ mod tests {
     #[test]
     fn a_size_of_before_a_cut_does_not_count() {
         let opens = Opens::default();
-        opens.open(FILE, A, true, true);
+        opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.truncated(FILE, B.session);
         assert_eq!(closed(&opens, A, true, Some(634)), (true, ClosedSize::Unknown));
         opens.truncated(FILE, A.session);
@@ -379,7 +389,7 @@ mod tests {
         assert!(!opens.set_size(FILE, A.session, &size(634)), "B has cut it since");
         assert!(opens.set_size(FILE, B.session, &size(231)));
         opens.truncated(FILE, A.session);
-        opens.open(FILE, B, true, false);
+        opens.open(FILE, B, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, B, true, Some(700)), (true, ClosedSize::Told(size(700))));
         assert!(!opens.set_size(FILE, A.session, &size(634)), "B has written since");
         opens.restore(FILE, A);
@@ -393,8 +403,8 @@ mod tests {
     #[test]
     fn the_same_open_counts_once() {
         let opens = Opens::default();
-        opens.open(FILE, A, true, true);
-        opens.open(FILE, A, true, false);
+        opens.open(FILE, A, OpenMode { write: true, size_known: true });
+        opens.open(FILE, A, OpenMode { write: true, size_known: false });
         assert!(opens.is_writer(FILE, A) && opens.is_open(FILE) && !opens.is_writer(FILE, B));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::AsBefore));
     }

@@ -59,7 +59,7 @@ impl Handler for Ost {
     }
 
     fn ended(&self, session: &Session<()>) {
-        self.data.ended(session.handle());
+        self.data.locks().ended(session.handle());
     }
 
     fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
@@ -73,19 +73,19 @@ impl Handler for Ost {
 
 impl Shown for Ost {
     fn held(&self) -> Vec<Held> {
-        self.data.held()
+        self.data.locks().held()
     }
 
     fn held_by(&self, session: u64) -> Vec<Held> {
-        self.data.held_by(session)
+        self.data.locks().held_by(session)
     }
 
     fn waits(&self) -> Vec<Wait> {
-        self.data.waits()
+        self.data.locks().waits()
     }
 
     fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
-        self.data.lock_parameters(tree);
+        self.data.locks().parameters(tree);
         self.data.statistics(tree);
         self.degraded.parameters(tree);
         self.data.durability_parameters(tree);
@@ -99,6 +99,6 @@ impl Shown for Ost {
 
 impl Counts for Ost {
     fn token_counts(&self) -> TokenCounts {
-        self.data.token_counts()
+        self.data.locks().counts()
     }
 }

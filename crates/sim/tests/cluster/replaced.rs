@@ -246,17 +246,20 @@ fn one_that_comes_back_before_it_was_told_is_told() {
         lose(cluster, &rt).await;
         let answer = rt.timeout(Duration::from_secs(5), stripes(&client, old, 2)).await;
         assert_eq!(answer, None, "it was not told yet");
-        cluster.remove(TargetId::ost(LOST.0), false).await;
+        cluster.remove(TargetId::ost(LOST.0)).await;
         rt.sleep(Duration::from_secs(10)).await;
         cluster.handle().heal_all();
-        cluster.remove(TargetId::ost(LOST.0), true).await;
+        cluster.undo_removal(TargetId::ost(LOST.0)).await;
         let new = rt.timeout(Duration::from_secs(120), written(&client, "new", &[0, 1])).await;
         assert_eq!(stripes(&client, new.expect("it answers"), 2).await, [Ok(true), Ok(true)]);
         assert_eq!(stripes(&client, old, 2).await, [Ok(true), GONE]);
 
         // What it has since then is still its own when it comes back once more.
         for undo in [false, true] {
-            cluster.remove(TargetId::ost(LOST.0), undo).await;
+            match undo {
+                false => cluster.remove(TargetId::ost(LOST.0)).await,
+                true => cluster.undo_removal(TargetId::ost(LOST.0)).await,
+            }
             rt.sleep(Duration::from_secs(2)).await;
         }
         let new = client.names().lookup(&root(), Fid::ROOT, b"new").await.expect("it is there").attr.fid;
@@ -307,7 +310,7 @@ fn what_was_taken_out_is_asked_no_more_and_can_come_back() {
         };
         // It keeps what it has written, and would read it without that OST.
         client.admin().clear_locks(TargetId::ost(LOST.0)).await.expect("it is known");
-        cluster.remove(TargetId::ost(LOST.0), false).await;
+        cluster.remove(TargetId::ost(LOST.0)).await;
         rt.sleep(Duration::from_secs(2)).await;
         assert_eq!(spread("without").await, OSTS - 1);
         let removed = Err(Error::Refused(Code::Removed));
@@ -320,7 +323,7 @@ fn what_was_taken_out_is_asked_no_more_and_can_come_back() {
         let listed = |client: &Client| client.admin().with_config(|config| config.targets().count());
         assert_eq!((listed(&client), listed(&other)), (OSTS, OSTS), "the MDT and two OSTs");
 
-        cluster.remove(TargetId::ost(LOST.0), true).await;
+        cluster.undo_removal(TargetId::ost(LOST.0)).await;
         rt.sleep(Duration::from_secs(2)).await;
         for client in [&client, &other] {
             assert_eq!(stripes(client, fid, 2).await, [Ok(true), Ok(true)]);
@@ -329,12 +332,12 @@ fn what_was_taken_out_is_asked_no_more_and_can_come_back() {
 
         // What is removed while it is out is destroyed when it is back.
         assert!(space_of_root(&client).await > 0, "it is counted");
-        cluster.remove(TargetId::ost(LOST.0), false).await;
+        cluster.remove(TargetId::ost(LOST.0)).await;
         rt.sleep(Duration::from_secs(2)).await;
         client.names().unlink(&root(), Fid::ROOT, b"file").await.expect("the owner may");
         rt.sleep(Duration::from_secs(2)).await;
         assert_eq!(space_of_root(&client).await, 0, "that OST is not asked");
-        cluster.remove(TargetId::ost(LOST.0), true).await;
+        cluster.undo_removal(TargetId::ost(LOST.0)).await;
         rt.sleep(Duration::from_secs(10)).await;
         assert_eq!(space_of_root(&client).await, 0);
     });

@@ -13,12 +13,12 @@ use proto::{ObjectId, Transno};
 
 use super::cache::{Object, State};
 use super::extent::{BLOCK, EXTENT_BYTES_MAX, Edit, overlapping};
-use super::files::Placed;
 use super::keys::By;
+use super::placed::Placed;
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Extra, Objects, chunk_end, refuse_dead};
 use crate::error::StoreError;
-use crate::target::{Author, Need};
+use crate::target::{Author, Need, Store};
 
 /// One range that is to be reserved.
 struct Wish {
@@ -30,12 +30,19 @@ struct Wish {
     extra: Option<Extra>,
 }
 
+/// Holes of a range, in order.
+pub(super) struct Holes {
+    pub(super) ranges: Vec<Range<u64>>,
+    /// The range has no others.
+    are_all: bool,
+}
+
 /// What is to be done next.
 enum Step {
     /// There are no holes any more.
     Committed(ObjectAttr, Transno),
-    /// These are the first holes, and whether they are all.
-    Fill(Vec<Range<u64>>, bool),
+    /// These are to be filled.
+    Fill(Holes),
 }
 
 impl Objects {
@@ -56,14 +63,14 @@ impl Objects {
         let mut wish = Wish { id, range, by: by.into(), replay, author, extra: Some(extra) };
         loop {
             self.store.room(need).await?;
-            let (holes, last) = match self.with(id.layout, |state| self.next_holes(state, &mut wish))? {
+            let holes = match self.with(id.layout, |state| wish.next_holes(self, state))? {
                 Step::Committed(attr, transno) => return Ok((attr, transno)),
-                Step::Fill(holes, last) => (holes, last),
+                Step::Fill(holes) => holes,
             };
-            let placed = self.files.reserve(need, &holes).await?;
-            let filled = self.with(id.layout, |state| self.fill(state, &mut wish, (&holes, last), &placed));
+            let placed = self.files.reserve(need, &holes.ranges).await?;
+            let filled = self.with(id.layout, |state| wish.fill(self, state, &holes, &placed));
             match filled {
-                Ok(Some(answer)) if last => return Ok(answer),
+                Ok(Some(answer)) if holes.are_all => return Ok(answer),
                 Ok(Some(_)) => {}
                 // Somebody wrote meanwhile.
                 Ok(None) => self.files.give_back(placed),
@@ -74,41 +81,86 @@ impl Objects {
             }
         }
     }
+}
 
-    fn next_holes(&self, state: &mut State, wish: &mut Wish) -> Result<Step, StoreError> {
+impl Wish {
+    fn next_holes(&mut self, objects: &Objects, state: &mut State) -> Result<Step, StoreError> {
         refuse_dead(state)?;
-        let object = state.object(&self.store, wish.id)?;
-        let end = wish.range.end.min(object.record().size);
-        let (holes, all) = self.holes(object, wish.id, wish.range.start..end, self.limits.reserved_max)?;
+        let object = state.object(&objects.store, self.id)?;
+        let end = self.range.end.min(object.record().size);
+        let holes =
+            object.holes(&objects.store, self.id, self.range.start..end, objects.limits.reserved_max)?;
         object.shrink();
-        if !holes.is_empty() {
-            return Ok(Step::Fill(holes, all));
+        if !holes.ranges.is_empty() {
+            return Ok(Step::Fill(holes));
         }
-        let (attr, transno) = self.commit_nothing(object.record().attr(), wish.replay, wish.extra.take())?;
+        let (attr, transno) =
+            objects.commit_nothing(object.record().attr(), self.replay, self.extra.take())?;
         Ok(Step::Committed(attr, transno))
     }
 
+    /// Puts `placed` into `holes`; `None` if these are none any more.
+    fn fill(
+        &mut self,
+        objects: &Objects,
+        state: &mut State,
+        holes: &Holes,
+        placed: &Placed,
+    ) -> Result<Option<(ObjectAttr, Transno)>, StoreError> {
+        refuse_dead(state)?;
+        let object = state.object(&objects.store, self.id)?;
+        let Some(mut record) = object.record else { return Ok(None) };
+        if holes.ranges.last().is_some_and(|hole| hole.end > record.size) {
+            return Ok(None);
+        }
+        record.take(self.by);
+        let mut plan = Plan::new(record);
+        let mut new = placed.extents.iter().peekable();
+        for holes in holes.ranges.chunk_by(|a, b| a.start / CHUNK_BYTES == b.start / CHUNK_BYTES) {
+            let Some(first) = holes.first() else { continue };
+            let (index, end) = (first.start / CHUNK_BYTES, chunk_end(first.start));
+            let extents = object.chunk(&objects.store, self.id, index)?;
+            if holes.iter().any(|hole| overlapping(extents, hole.clone()).next().is_some()) {
+                return Ok(None);
+            }
+            let mut edit = Edit::default();
+            while let Some((start, extent)) = new.next_if(|(start, _)| *start < end) {
+                edit.put(*start, extent.clone());
+            }
+            plan.push(index, edit);
+        }
+        let step = Extra { author: self.author.clone(), keys: None };
+        let mut carried = Carried { added: placed.runs().to_vec(), extra: Some(step), ..Carried::default() };
+        if holes.are_all {
+            carried.replay = self.replay;
+            carried.extra = self.extra.take();
+        }
+        objects.commit(object, self.id, plan, carried).map(Some)
+    }
+}
+
+impl Object {
     /// The first holes of `range`, at most `count_max`, none longer than an extent can be or over the border of a
     /// chunk; and whether these are all.
     pub(super) fn holes(
-        &self,
-        object: &mut Object,
+        &mut self,
+        store: &Store,
         id: ObjectId,
         range: Range<u64>,
         count_max: usize,
-    ) -> Result<(Vec<Range<u64>>, bool), StoreError> {
+    ) -> Result<Holes, StoreError> {
         let mut holes = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let end = chunk_end(at).min(range.end);
-            let extents = object.chunk(&self.store, id, at / CHUNK_BYTES)?;
+            let extents = self.chunk(store, id, at / CHUNK_BYTES)?;
             let mut used = overlapping(extents, at..end);
             while at < end {
                 let next = used.next().map(|(start, extent)| start..start + u64::from(extent.len));
                 let next = next.unwrap_or(end..end);
                 while at < next.start {
                     if holes.len() == count_max {
-                        return Ok((holes, false));
+                        return Ok(Holes { ranges: holes, are_all: false });
                     }
                     // Pieces begin with the object's blocks, as most writes do that take their place.
                     let max = if at.is_multiple_of(BLOCK) { EXTENT_BYTES_MAX } else { BLOCK - at % BLOCK };
@@ -119,45 +171,6 @@ impl Objects {
                 at = next.end.max(at);
             }
         }
-        Ok((holes, true))
-    }
-
-    /// Puts `placed` into `holes`; `None` if these are none any more.
-    fn fill(
-        &self,
-        state: &mut State,
-        wish: &mut Wish,
-        (holes, last): (&[Range<u64>], bool),
-        placed: &Placed,
-    ) -> Result<Option<(ObjectAttr, Transno)>, StoreError> {
-        refuse_dead(state)?;
-        let object = state.object(&self.store, wish.id)?;
-        let Some(mut record) = object.record else { return Ok(None) };
-        if holes.last().is_some_and(|hole| hole.end > record.size) {
-            return Ok(None);
-        }
-        record.take(wish.by);
-        let mut plan = Plan::new(record);
-        let mut new = placed.extents.iter().peekable();
-        for holes in holes.chunk_by(|a, b| a.start / CHUNK_BYTES == b.start / CHUNK_BYTES) {
-            let Some(first) = holes.first() else { continue };
-            let (index, end) = (first.start / CHUNK_BYTES, chunk_end(first.start));
-            let extents = object.chunk(&self.store, wish.id, index)?;
-            if holes.iter().any(|hole| overlapping(extents, hole.clone()).next().is_some()) {
-                return Ok(None);
-            }
-            let mut edit = Edit::default();
-            while let Some((start, extent)) = new.next_if(|(start, _)| *start < end) {
-                edit.put(*start, extent.clone());
-            }
-            plan.push(index, edit);
-        }
-        let step = Extra { author: wish.author.clone(), keys: None };
-        let mut carried = Carried { added: placed.runs().to_vec(), extra: Some(step), ..Carried::default() };
-        if last {
-            carried.replay = wish.replay;
-            carried.extra = wish.extra.take();
-        }
-        self.commit(object, wish.id, plan, carried).map(Some)
+        Ok(Holes { ranges: holes, are_all: true })
     }
 }

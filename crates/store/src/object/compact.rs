@@ -12,7 +12,7 @@ use proto::ObjectId;
 use super::block::Slices;
 use super::cache::State;
 use super::extent::{BLOCK, Edit, Extent, Extents, cut};
-use super::files::{Durable, Placed};
+use super::placed::{Durable, Placed};
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Objects};
 use crate::error::StoreError;
@@ -104,8 +104,9 @@ impl Objects {
         })?;
         for group in crowd.unwrap_or_default() {
             self.store.room(Need::Growth).await?;
-            let placed = self.place_group(id, &group).await?;
-            let merged = self.with(id.layout, |state| self.commit_merged(state, id, &group, &placed));
+            let merge = Merge { id, group };
+            let placed = merge.place(self).await?;
+            let merged = self.with(id.layout, |state| merge.commit(self, state, &placed));
             if !matches!(merged, Ok(true)) {
                 self.files.give_back(placed);
                 merged?;
@@ -113,36 +114,38 @@ impl Objects {
         }
         Ok(())
     }
+}
 
-    /// Has one place for all of `group`, with what it holds.
-    async fn place_group(&self, id: ObjectId, group: &Group) -> Result<Placed, StoreError> {
-        let range = range_of(group);
-        if group.iter().all(|(_, extent)| !extent.is_written()) {
-            return self.files.reserve(Need::Growth, std::slice::from_ref(&range)).await;
+/// A group of small extents of an object that become one.
+struct Merge {
+    id: ObjectId,
+    group: Group,
+}
+
+impl Merge {
+    /// Has one place for all of the group, with what it holds.
+    async fn place(&self, objects: &Objects) -> Result<Placed, StoreError> {
+        let range = range_of(&self.group);
+        if self.group.iter().all(|(_, extent)| !extent.is_written()) {
+            return objects.files.reserve(Need::Growth, std::slice::from_ref(&range)).await;
         }
         // Not what is there by now: it may be gone again when it is looked whether the extents are the same.
-        let data = Slices(self.read_extents(id, group).await?);
-        self.files.place(range.start, data, Durable::Synced).await
+        let data = Slices(objects.reader.read_extents(self.id, &self.group).await?);
+        objects.files.place(range.start, data, Durable::Synced).await
     }
 
-    /// Puts `placed` in the place of `group`, unless that has changed.
-    fn commit_merged(
-        &self,
-        state: &mut State,
-        id: ObjectId,
-        group: &Group,
-        placed: &Placed,
-    ) -> Result<bool, StoreError> {
+    /// Puts `placed` in the place of the group, unless that has changed.
+    fn commit(&self, objects: &Objects, state: &mut State, placed: &Placed) -> Result<bool, StoreError> {
         if state.dead == Some(true) {
             return Ok(false);
         }
-        let object = state.object(&self.store, id)?;
+        let object = state.object(&objects.store, self.id)?;
         let Some(record) = object.record else { return Ok(false) };
-        let range = range_of(group);
+        let range = range_of(&self.group);
         let index = range.start / CHUNK_BYTES;
-        let extents = object.chunk(&self.store, id, index)?;
+        let extents = object.chunk(&objects.store, self.id, index)?;
         let now = super::extent::overlapping(extents, range.clone());
-        let same = now.eq(group.iter().map(|(start, extent)| (*start, extent)));
+        let same = now.eq(self.group.iter().map(|(start, extent)| (*start, extent)));
         if !same || range.end > record.size {
             return Ok(false);
         }
@@ -155,7 +158,7 @@ impl Objects {
         plan.push(index, edit);
         let carried =
             Carried { added: placed.runs().to_vec(), files: placed.files.clone(), ..Carried::default() };
-        self.commit(object, id, plan, carried)?;
+        objects.commit(object, self.id, plan, carried)?;
         Ok(true)
     }
 }

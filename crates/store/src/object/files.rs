@@ -2,9 +2,8 @@
 //!
 //! Lock order: nothing else is locked while `space` or `handles` is.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,24 +15,17 @@ use rt::{Dir, File, Rt};
 
 use super::block::Slices;
 use super::extent::{BLOCK, EXTENT_BYTES_MAX, Extent, FileId, Run};
-use super::logged::{self, LOGGED_BYTES_MAX};
+use super::handles::Handles;
+use super::logged;
+use super::placed::{Durable, Placed};
 use super::space::Space;
+use super::supply::{FILE_BYTES_MIN, Ready, Supply};
 use super::sweep::BlockSet;
 use crate::error::StoreError;
-use crate::target::{Logged, Need, Store};
+use crate::target::{Need, Store};
 
 /// Directory of the data files within the target's.
 pub const DIR: &str = "data";
-/// Largest data file, in bytes.
-const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Smallest data file, in bytes. Holds the largest extent.
-const FILE_BYTES_MIN: u64 = 4 << 20;
-const _: () = assert!(FILE_BYTES_MIN >= EXTENT_BYTES_MAX && FILE_BYTES_MAX / BLOCK < u32::MAX as u64);
-/// Data files that are kept open.
-const HANDLES_MAX: usize = 128;
-/// Largest free space that only overwrites take: as much as they give back, they take for the moment of a commit. So
-/// space that is reserved or written can be written again however full the disk is. In bytes.
-const OVERWRITE_BYTES_MAX: u64 = 8 << 20;
 /// Most space that is given back to the file system at a time, in bytes: what reads and writes meanwhile shall not wait for long.
 const GIVEN_BYTES_MAX: u64 = 128 << 20;
 /// A file of a former boot is looked through if it takes more than this part of its length, as a divisor, and so many bytes, more than
@@ -49,15 +41,6 @@ const RELEASE_AFTER: Duration = Duration::from_secs(1);
 /// A pause between two steps of what takes long.
 const STEP_PAUSE: Duration = Duration::from_micros(50);
 
-/// When the first data file is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ready {
-    /// When the target is opened.
-    AtOnce,
-    /// When it is needed.
-    WithTheFirstWrite,
-}
-
 /// All data files of a target.
 pub struct Files {
     rt: Rt,
@@ -65,21 +48,11 @@ pub struct Files {
     dir: Dir,
     space: Mutex<Space>,
     handles: Mutex<Handles>,
-    /// One file is made at a time.
-    preparing: Semaphore,
     /// Files are punched and removed by one at a time.
     tidying: Semaphore,
-    /// Whoever reads the engine in the background; it is not closed meanwhile.
-    sweeping: Semaphore,
-    /// What former boots left allocated was looked for.
-    swept: AtomicBool,
-    /// Some of it was found, or that ended.
-    found: Notify,
-    next_seq: AtomicU32,
-    /// A file is made when fewer free blocks than this are left.
-    ahead: AtomicU32,
-    /// Free blocks that only overwrites take.
-    overwrite_blocks: u64,
+    /// The search for what former boots left allocated.
+    sweeping: Sweeping,
+    supply: Supply,
     /// There is something to do in the background.
     work: Arc<Notify>,
     /// Blocks were freed, and somebody should look at them in a while.
@@ -89,30 +62,27 @@ pub struct Files {
     read_cache: AtomicBool,
 }
 
-/// Open files, the least recently used closed first.
-#[derive(Default)]
-struct Handles {
-    open: BTreeMap<FileId, (File, u64)>,
-    clock: u64,
+/// How far the search for what former boots left allocated is.
+struct Sweeping {
+    /// Whoever reads the engine in the background; it is not closed meanwhile.
+    reader: Semaphore,
+    is_over: AtomicBool,
+    /// Some of it was found, or that ended.
+    found: Notify,
 }
 
-impl Handles {
-    fn get(&mut self, id: FileId) -> Option<File> {
-        self.clock += 1;
-        let (file, used) = self.open.get_mut(&id)?;
-        *used = self.clock;
-        Some(file.clone())
+impl Sweeping {
+    fn new() -> Sweeping {
+        Sweeping { reader: Semaphore::new(1), is_over: AtomicBool::new(false), found: Notify::new() }
     }
 
-    fn put(&mut self, id: FileId, file: File) {
-        if self.open.len() >= HANDLES_MAX {
-            let oldest = self.open.iter().min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id);
-            if let Some(oldest) = oldest {
-                self.open.remove(&oldest);
-            }
-        }
-        self.clock += 1;
-        self.open.insert(id, (file, self.clock));
+    fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.found.notify_waiters();
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
     }
 }
 
@@ -128,49 +98,11 @@ impl Drop for Reading {
     }
 }
 
-/// How data that was written gets durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durable {
-    /// With its file, which is synced before the log.
-    Synced,
-    /// With the log, which carries it, too.
-    Logged,
-}
-
-impl Durable {
-    /// The way for a write of `len` bytes in all.
-    pub fn of(len: u64) -> Durable {
-        if len <= LOGGED_BYTES_MAX { Durable::Logged } else { Durable::Synced }
-    }
-}
-
-/// Data that was written and that nothing refers to yet. Dropped while the disk may still be writing, its blocks
-/// stay taken until the target is opened again.
-#[derive(Default)]
-pub struct Placed {
-    /// The new extents, by offset in the object.
-    pub extents: Vec<(u64, Extent)>,
-    /// The files that have to be synced before anything refers to the extents.
-    pub files: Vec<File>,
-    /// What the log carries of it.
-    pub logged: Logged,
-    runs: Vec<Run>,
-}
-
-impl Placed {
-    /// Adds what was written behind it in the object.
-    pub fn add(&mut self, other: Placed) {
-        self.extents.extend(other.extents);
-        self.files.extend(other.files);
-        self.logged.entries.extend(other.logged.entries);
-        self.logged.files.extend(other.logged.files);
-        self.runs.extend(other.runs);
-    }
-
-    /// The blocks that the data occupies.
-    pub fn runs(&self) -> &[Run] {
-        &self.runs
-    }
+/// How data is placed.
+#[derive(Clone, Copy)]
+struct Way {
+    need: Need,
+    durable: Durable,
 }
 
 impl Files {
@@ -179,21 +111,16 @@ impl Files {
         let dir = store.dir().subdir(DIR).await?;
         // The directory's own name has to be there after a crash, or every file in it is lost.
         store.dir().sync().await?;
-        let overwrite_bytes = (dir.space().await?.total / 64).min(OVERWRITE_BYTES_MAX);
+        let supply = Supply::new(dir.space().await?.total, ready);
         Ok(Files {
             rt: rt.clone(),
             store: store.clone(),
             dir,
             space: Mutex::new(Space::default()),
             handles: Mutex::new(Handles::default()),
-            preparing: Semaphore::new(1),
             tidying: Semaphore::new(1),
-            sweeping: Semaphore::new(1),
-            swept: AtomicBool::new(false),
-            found: Notify::new(),
-            next_seq: AtomicU32::new(0),
-            ahead: AtomicU32::new(u32::from(ready == Ready::AtOnce)),
-            overwrite_blocks: overwrite_bytes / BLOCK,
+            sweeping: Sweeping::new(),
+            supply,
             work: Arc::new(Notify::new()),
             freed: Arc::new(Notify::new()),
             stopped: AtomicBool::new(false),
@@ -214,8 +141,8 @@ impl Files {
     /// The files of former boots of which nothing is used, or that take clearly more of the disk than what is used of them, or any more if
     /// there is no space for further files; newest first.
     pub async fn loose(&self) -> Result<Vec<FileId>, StoreError> {
-        let spare = self.dir.space().await?.available.saturating_sub(self.store.kept_from_objects());
-        let is_short = spare < FILE_BYTES_MIN + self.overwrite_blocks * BLOCK;
+        let spare = self.dir.space().await?.available.saturating_sub(self.store.shared.kept_from_objects());
+        let is_short = spare < FILE_BYTES_MIN + self.supply.overwrite_blocks * BLOCK;
         let former = self.space.lock().former();
         let mut loose = Vec::new();
         for (id, used) in former.into_iter().rev() {
@@ -241,14 +168,13 @@ impl Files {
         };
         self.space.lock().give_gaps(self.store.last_committed(), id, blocks, &used.gaps(blocks));
         self.work.notify_one();
-        self.found.notify_waiters();
+        self.sweeping.found.notify_waiters();
         Ok(())
     }
 
     /// Nothing more of former boots will be given back.
     pub fn end_sweep(&self) {
-        self.swept.store(true, Ordering::SeqCst);
-        self.found.notify_waiters();
+        self.sweeping.end();
     }
 
     /// Between two steps of what takes long: others of the same core have their turn.
@@ -263,7 +189,7 @@ impl Files {
 
     /// Runs `part` of a sweep, which the end of the target waits for; `None` if it has come.
     pub async fn in_sweep<T>(&self, part: impl Future<Output = T>) -> Option<T> {
-        let _permit = self.sweeping.acquire().await.ok()?;
+        let _permit = self.sweeping.reader.acquire().await.ok()?;
         if self.stopped.load(Ordering::SeqCst) { None } else { Some(part.await) }
     }
 
@@ -293,7 +219,7 @@ impl Files {
 
     /// Writes `data` for the range of an object that starts at `offset`, without anything referring to it.
     pub async fn place(&self, offset: u64, data: Slices, durable: Durable) -> Result<Placed, StoreError> {
-        self.place_for((Need::Growth, durable), offset, data).await
+        self.place_for(Way { need: Need::Growth, durable }, offset, data).await
     }
 
     /// The same for a range that has blocks already, which are freed when the new ones are referred to, or for data that was placed
@@ -304,15 +230,10 @@ impl Files {
         data: Slices,
         durable: Durable,
     ) -> Result<Placed, StoreError> {
-        self.place_for((Need::Release, durable), offset, data).await
+        self.place_for(Way { need: Need::Release, durable }, offset, data).await
     }
 
-    async fn place_for(
-        &self,
-        way: (Need, Durable),
-        offset: u64,
-        mut data: Slices,
-    ) -> Result<Placed, StoreError> {
+    async fn place_for(&self, way: Way, offset: u64, mut data: Slices) -> Result<Placed, StoreError> {
         let mut placed = Placed::default();
         let mut at = offset;
         while data.len() > 0 {
@@ -354,12 +275,12 @@ impl Files {
 
     async fn place_part(
         &self,
-        (need, durable): (Need, Durable),
+        way: Way,
         offset: u64,
         mut data: Slices,
         placed: &mut Placed,
     ) -> Result<(), StoreError> {
-        let runs = self.take(need, data.len().div_ceil(BLOCK) as u32).await?;
+        let runs = self.take(way.need, data.len().div_ceil(BLOCK) as u32).await?;
         let mut at = offset;
         let mut result = Ok(());
         for run in &runs {
@@ -371,7 +292,7 @@ impl Files {
                 at: u64::from(run.block) * BLOCK,
                 sums: part.checksums(),
             };
-            match (self.write_run(run, part.clone()).await, durable) {
+            match (self.write_run(run, part.clone()).await, way.durable) {
                 (Ok(file), Durable::Synced) => placed.files.push(file),
                 (Ok(file), Durable::Logged) => {
                     placed.logged.files.push(file);
@@ -400,7 +321,7 @@ impl Files {
     /// durable. That there is no space is no failure.
     fn write_failed(&self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::Io(_)) {
-            self.store.fail(&error);
+            self.store.shared.poison(&error);
         }
         error
     }
@@ -430,14 +351,14 @@ impl Files {
     /// what is left to it, and waits for what former boots left allocated: what was free before lies in their files.
     async fn take(&self, need: Need, blocks: u32) -> Result<Vec<Run>, StoreError> {
         let (left, waits_max) = match need {
-            Need::Growth => (self.overwrite_blocks, 1),
+            Need::Growth => (self.supply.overwrite_blocks, 1),
             Need::Release => (0, OVERWRITE_WAITS_MAX),
         };
         let leaves = |space: &Space| space.free_blocks() >= u64::from(blocks) + left;
         let (mut waits, mut has_tidied) = (waits_max, false);
         loop {
-            let found = self.found.notified();
-            let waits_for_sweep = need == Need::Release && !self.swept.load(Ordering::SeqCst);
+            let found = self.sweeping.found.notified();
+            let waits_for_sweep = need == Need::Release && !self.sweeping.is_over();
             if let Some(run) = self.take_now(blocks, leaves) {
                 return Ok(vec![run]);
             }
@@ -492,33 +413,26 @@ impl Files {
         let mut space = self.space.lock();
         space.release(committed);
         let run = if may(&space) { space.take(blocks) } else { None };
-        if space.has_work() || space.free_blocks() < self.ahead() {
+        if space.has_work() || space.free_blocks() < self.supply.ahead() {
             self.work.notify_one();
         }
         run
     }
 
-    /// Free blocks that are kept for what is written next: two files like the last one, and those that only overwrites take.
-    fn kept_blocks(&self) -> u64 {
-        self.overwrite_blocks.max(4 * self.ahead())
-    }
-
-    fn ahead(&self) -> u64 {
-        u64::from(self.ahead.load(Ordering::Relaxed))
-    }
-
     /// Makes a data file, unless there is `enough` room by now.
     async fn prepare(&self, need: Need, enough: impl Fn(&Space) -> bool) -> Result<(), StoreError> {
-        let Ok(_permit) = self.preparing.acquire().await else {
+        let Ok(_permit) = self.supply.preparing.acquire().await else {
             return Err(StoreError::Poisoned);
         };
         if enough(&self.space.lock()) {
             return Ok(());
         }
         let available = self.dir.space().await?.available;
-        let Some(bytes) = self.file_bytes(need, available) else { return Err(StoreError::NoSpace) };
-        let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
-        let id = FileId { boot: self.store.boot(), seq };
+        let kept = self.store.shared.kept_from_objects();
+        let Some(bytes) = self.supply.file_bytes(need, available, kept) else {
+            return Err(StoreError::NoSpace);
+        };
+        let id = self.supply.next_id(self.store.boot());
         let name = id.to_string();
         let file = self.dir.create(&name).await.map_err(|error| self.write_failed(no_space(error)))?;
         if let Err(error) = self.make_ready(&file, bytes).await {
@@ -527,24 +441,9 @@ impl Files {
         }
         self.handles.lock().put(id, file);
         let blocks = (bytes / BLOCK) as u32;
-        self.ahead.store(blocks / 2, Ordering::Relaxed);
+        self.supply.made(blocks);
         self.space.lock().add_current(id, blocks);
         Ok(())
-    }
-
-    /// How long a file is made if the disk has `available` bytes; `None` if that is too little.
-    fn file_bytes(&self, need: Need, available: u64) -> Option<u64> {
-        let kept = self.store.kept_from_objects();
-        let bytes = (available.saturating_sub(kept) / 8).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX);
-        let (least, kept) = match need {
-            Need::Growth => (bytes, kept),
-            Need::Release => {
-                let overwrites = self.overwrite_blocks * BLOCK;
-                (overwrites.min(FILE_BYTES_MIN) / 2, kept.saturating_sub(overwrites))
-            }
-        };
-        let bytes = bytes.min(available.saturating_sub(kept));
-        (bytes >= least.max(BLOCK)).then_some(bytes / BLOCK * BLOCK)
     }
 
     /// Everything that a later write could fail on, or a crash could undo, is done here.
@@ -565,7 +464,7 @@ impl Files {
             let mut space = self.space.lock();
             space.release(committed);
             let mut work = space.take_work();
-            let keep = self.kept_blocks();
+            let keep = self.supply.kept_blocks();
             work.remove.extend(space.drop_unused(keep));
             let surplus = space.give_surplus(keep, GIVEN_BYTES_MAX / BLOCK);
             more = surplus.iter().map(|run| u64::from(run.count)).sum::<u64>() == GIVEN_BYTES_MAX / BLOCK;
@@ -591,7 +490,7 @@ impl Files {
     }
 
     async fn remove(&self, id: FileId) {
-        self.handles.lock().open.remove(&id);
+        self.handles.lock().forget(id);
         if let Err(error) = self.dir.remove(&id.to_string()).await {
             tracing::warn!(file = %id, %error, "a data file that nothing refers to stays");
         }
@@ -641,13 +540,13 @@ impl Files {
         if space.has_work() {
             self.work.notify_one();
         }
-        space.free_blocks().saturating_sub(self.overwrite_blocks) * BLOCK
+        space.free_blocks().saturating_sub(self.supply.overwrite_blocks) * BLOCK
     }
 
     /// Space of the disk, without the reserve.
     pub async fn disk_space(&self) -> Result<rt::disk::Space, StoreError> {
         let space = self.dir.space().await?;
-        let kept = self.store.kept_from_objects();
+        let kept = self.store.shared.kept_from_objects();
         let (free, available) = (space.free.saturating_sub(kept), space.available.saturating_sub(kept));
         Ok(rt::disk::Space { free, available, ..space })
     }
@@ -656,7 +555,7 @@ impl Files {
     pub async fn close(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.work.notify_one();
-        drop(self.sweeping.acquire().await);
+        drop(self.sweeping.reader.acquire().await);
         self.tidy().await;
         let unused = self.space.lock().drop_unused(0);
         for id in unused {
@@ -683,7 +582,7 @@ async fn in_background(files: &Weak<Files>) -> Option<bool> {
         return None;
     }
     let more = files.tidy().await;
-    let ahead = files.ahead();
+    let ahead = files.supply.ahead();
     match files.prepare(Need::Growth, |space| space.free_blocks() >= ahead).await {
         Ok(()) | Err(StoreError::NoSpace) => {}
         Err(error) => tracing::warn!(%error, "no data file could be made ahead of need"),

@@ -8,6 +8,7 @@ use proto::{Fid, ObjectId};
 use super::extent::{BLOCK, Extent};
 use super::keys::{self, Record};
 use super::parts::extents_in;
+use super::seek::Seek;
 use super::{Objects, refuse_dead, tomb};
 use crate::error::StoreError;
 
@@ -67,17 +68,13 @@ struct Stretch {
     data: u64,
 }
 
-/// What was read, and what may still be read, and found, in a page.
-struct Budget {
+/// Reads objects against their checksums, as far as a page has room.
+struct Verification<'a> {
+    objects: &'a Objects,
     read: u64,
+    /// What may still be read, and found.
     bytes: u64,
     ranges: usize,
-}
-
-impl Budget {
-    fn is_used_up(&self) -> bool {
-        self.bytes == 0 || self.ranges == 0
-    }
 }
 
 impl Objects {
@@ -94,7 +91,12 @@ impl Objects {
             Some((key, _)) if found.len() == objects_max.max(1) => behind(key),
             _ => None,
         };
-        let mut budget = Budget { read: 0, bytes: bytes_max.unwrap_or(u64::MAX), ranges: DAMAGED_MAX };
+        let mut verification = Verification {
+            objects: self,
+            read: 0,
+            bytes: bytes_max.unwrap_or(u64::MAX),
+            ranges: DAMAGED_MAX,
+        };
         let mut objects = Vec::with_capacity(found.len());
         for (key, value) in found {
             let damaged = || StoreError::Corrupt { what: format!("the record with key {key:x}") };
@@ -106,7 +108,7 @@ impl Objects {
             let mut seen = Inspected { object, size, damaged: Vec::new() };
             if bytes_max.is_some() {
                 let begin = if object == from.object { from.offset } else { 0 };
-                let offset = self.verify(&mut seen, begin, &mut budget).await?;
+                let offset = verification.verify(&mut seen, begin).await?;
                 if offset < size {
                     next = Some(Position { object, offset });
                     objects.push(seen);
@@ -115,18 +117,19 @@ impl Objects {
             }
             objects.push(seen);
         }
-        Ok(Page { objects, next, bytes: budget.read })
+        Ok(Page { objects, next, bytes: verification.read })
+    }
+}
+
+impl Verification<'_> {
+    fn is_used_up(&self) -> bool {
+        self.bytes == 0 || self.ranges == 0
     }
 
-    /// Reads an object from `at` on as far as there is budget, and notes what of it is not as it was written. How far it came; its end, if it
+    /// Reads an object from `at` on as far as there is room, and notes what of it is not as it was written. How far it came; its end, if it
     /// was destroyed meanwhile.
-    async fn verify(
-        &self,
-        seen: &mut Inspected,
-        mut at: u64,
-        budget: &mut Budget,
-    ) -> Result<u64, StoreError> {
-        while at < seen.size && !budget.is_used_up() {
+    async fn verify(&mut self, seen: &mut Inspected, mut at: u64) -> Result<u64, StoreError> {
+        while at < seen.size && !self.is_used_up() {
             let stretch = match self.next_stretch(seen, at) {
                 // Which extents there are cannot be read: that is seen of each part of it.
                 Err(StoreError::Corrupt { .. } | StoreError::Io(_)) => {
@@ -140,16 +143,16 @@ impl Objects {
             at = range.end;
             if range.is_empty() {
                 // There is much reserved space: others of the same core have their turn.
-                self.files.pause().await;
+                self.objects.files.pause().await;
                 continue;
             }
             let before = seen.damaged.len();
             if !self.verify_part(seen, range).await? {
                 return Ok(seen.size);
             }
-            budget.read += data;
-            budget.bytes = budget.bytes.saturating_sub(data);
-            budget.ranges = budget.ranges.saturating_sub(seen.damaged.len() - before);
+            self.read += data;
+            self.bytes = self.bytes.saturating_sub(data);
+            self.ranges = self.ranges.saturating_sub(seen.damaged.len() - before);
         }
         Ok(at)
     }
@@ -157,15 +160,15 @@ impl Objects {
     /// What is to be read next of an object, from `at` on; `None` if there is nothing but a hole. Nothing is to be read of an empty range, where it
     /// has to be looked again.
     fn next_stretch(&self, seen: &Inspected, at: u64) -> Result<Option<Stretch>, StoreError> {
-        let Sought { offset, more } = self.seek(seen.object, at, false)?;
+        let Sought { offset, more } = self.objects.seek(seen.object, at, Seek::Data)?;
         let Some(start) = offset.filter(|start| *start < seen.size) else { return Ok(None) };
         if more {
             return Ok(Some(Stretch { range: start..start, data: 0 }));
         }
         let range = start..start.saturating_add(READ_BYTES).min(seen.size);
-        let extents = self.with(seen.object.layout, |state| {
-            let object = state.object(&self.store, seen.object)?;
-            extents_in(object, &self.store, seen.object, &range)
+        let extents = self.objects.with(seen.object.layout, |state| {
+            let object = state.object(&self.objects.store, seen.object)?;
+            extents_in(object, &self.objects.store, seen.object, &range)
         })?;
         let within = |(start, extent): &(u64, Extent)| {
             (start + u64::from(extent.len)).min(range.end).saturating_sub(range.start.max(*start))
@@ -199,9 +202,9 @@ impl Objects {
     }
 
     async fn read_whole(&self, object: ObjectId, range: Range<u64>) -> Result<(), StoreError> {
-        let _reading = self.files.reading();
-        self.with(object.layout, |state| refuse_dead(state))?;
-        self.read_range(object, range).await.map(drop)
+        let _reading = self.objects.files.reading();
+        self.objects.with(object.layout, |state| refuse_dead(state))?;
+        self.objects.read_range(object, range).await.map(drop)
     }
 }
 

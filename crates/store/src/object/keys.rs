@@ -24,7 +24,7 @@ const TOMB: u8 = b'T';
 const ID_BYTES: usize = 20;
 /// Bytes of an encoded record of an object that is nobody's.
 const RECORD_BYTES: usize = 48;
-/// Where in a record its blocks are: `sums::BLOCK_OWNERS` reads them there.
+/// Where in a record its blocks are: [`super::BLOCK_OWNERS`] reads them there.
 pub(crate) const BLOCKS_AT: usize = 16;
 /// Bytes that follow if the object is somebody's: user, group, the version of the inode that said so, and project.
 const OWNER_BYTES: usize = 20;

@@ -5,11 +5,11 @@
 //! so the order of two writes is the order of their commits. Freed blocks are used again only after the commit
 //! that freed them is durable and every read that began before it is over.
 //!
-//! - [`write`], [`read`], [`seek`], [`punch`], [`allocate`], [`owners`], [`destroy`]: the operations; [`compact`] merges small
+//! - [`write`], [`read`], [`seek`], [`punch`], [`allocate`], [`owners`], [`destroy`]: the operations; [`trim`] takes away what they leave; [`compact`] merges small
 //!   extents;
 //! - [`cache`]: what is in memory, and the locks; [`tomb`]: what was destroyed; [`seal`]: what nobody
 //!   may use for the time being;
-//! - [`files`]: the data files, and the task that makes them ahead of need; [`space`]: which blocks are free;
+//! - [`files`]: the data files, and the task that makes them ahead of need; [`placed`]: data that lies there, and that nothing refers to yet; [`space`]: which blocks are free;
 //! - [`extent`], [`block`], [`keys`]: the pure parts; [`logged`]: small data that the log carries;
 //! - [`summary`]: what an open has to know of all of them; [`sweep`]: what former boots left allocated;
 //! - [`check`]: whether all of it fits together; [`inspect`]: whether the data of a target that is in use is as it was written.
@@ -22,11 +22,13 @@ mod compact;
 mod destroy;
 mod extent;
 mod files;
+mod handles;
 pub mod inspect;
 pub(crate) mod keys;
 pub(crate) mod logged;
 mod owners;
 mod parts;
+mod placed;
 mod plan;
 mod punch;
 mod read;
@@ -34,42 +36,42 @@ mod seal;
 mod seek;
 mod space;
 pub(crate) mod summary;
+mod supply;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod tomb;
+mod trim;
 mod write;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use parking_lot::Mutex;
 use proto::wire::messages::{ObjectAttr, Space};
 use proto::{Fid, ObjectId, Timestamp};
 use rt::Rt;
-use rt::buf::AlignedBuf;
-use rt::sync::Notify;
 
 use crate::error::StoreError;
-use crate::sums::OBJECTS;
 use crate::target::{Author, Batch, Change, Store};
 use cache::{Cache, State};
 use extent::BLOCK;
 #[cfg(test)]
 pub(crate) use extent::FileId;
 pub(crate) use extent::Run;
-use files::{Files, Ready};
+use files::Files;
 pub use keys::By;
+use read::Reader;
 pub use seal::Sealing;
 use seal::Seals;
+pub use seek::Seek;
+pub use summary::{BLOCK_OWNERS, OBJECTS};
+use supply::Ready;
 use tomb::Tombs;
+use trim::Unfinished;
 
 /// Extents are kept in memory by chunks of this many bytes of an object; none crosses a border between chunks.
 const CHUNK_BYTES: u64 = 16 << 20;
 /// The part of a target's share of the process's memory that is for objects that are not in use.
 const CACHE_PART: u64 = 16;
-/// Zeros that holes are made of, in bytes.
-const ZEROS_BYTES: usize = 1 << 20;
 
 /// Limits that tests make smaller.
 #[derive(Debug, Clone, Copy)]
@@ -111,11 +113,8 @@ pub struct Objects {
     tombs: Tombs,
     seals: Seals,
     limits: Limits,
-    zeros: Bytes,
-    /// Objects with extents behind their ends, as the target was opened, and those for which there was no space to go on.
-    unfinished: Mutex<Vec<ObjectId>>,
-    /// There are more of them.
-    more_unfinished: Notify,
+    reader: Reader,
+    unfinished: Unfinished,
 }
 
 /// What comes with a change of an object.
@@ -170,14 +169,13 @@ impl Objects {
         let seals = Seals::load(&store)?;
         let objects = Arc::new(Objects {
             store,
+            reader: Reader::new(files.clone()),
             files,
             cache: Cache::new(limits.cache_bytes_max),
             tombs: Tombs::default(),
             seals,
             limits,
-            zeros: AlignedBuf::zeroed(ZEROS_BYTES).freeze(),
-            unfinished: Mutex::new(found.unfinished),
-            more_unfinished: Notify::new(),
+            unfinished: Unfinished::new(found.unfinished),
         });
         Ok(objects)
     }
@@ -244,7 +242,7 @@ impl Objects {
 
     /// What may be kept of objects that are not in use, in bytes: a part of the target's share of the process's memory.
     fn cache_bytes_max(&self) -> usize {
-        let share = usize::try_from(self.store.memory_share() / CACHE_PART).unwrap_or(usize::MAX);
+        let share = usize::try_from(self.store.shared.view.share_bytes() / CACHE_PART).unwrap_or(usize::MAX);
         self.limits.cache_bytes_max.min(share)
     }
 

@@ -3,9 +3,8 @@
 use proto::{FileOwner, ObjectId, Transno};
 
 use super::plan::{Carried, Plan};
-use super::{Objects, refuse_dead};
+use super::{BLOCK_OWNERS, Objects, refuse_dead};
 use crate::error::StoreError;
-use crate::sums::BLOCK_OWNERS;
 
 impl Objects {
     /// Gives an object to `owner`, unless it has one of a newer version; makes it if it is not there. Durable when the transno is; there

@@ -1,19 +1,25 @@
 //! Reading from an object.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::ObjectId;
+use rt::buf::AlignedBuf;
 use rt::wait::join_all;
 
 use super::block::first_damaged;
 use super::cache::Object;
 use super::extent::{BLOCK, Extent, Run, overlapping};
+use super::files::Files;
 use super::{CHUNK_BYTES, Objects, chunk_end, refuse_dead};
 use crate::error::StoreError;
+use crate::target::Store;
 
 /// Reads from the disk that are under way at once for one request.
 const READS_MAX: usize = 16;
+/// Zeros that holes are made of, in bytes.
+const ZEROS_BYTES: usize = 1 << 20;
 /// Blocks that are read at once.
 const READ_BLOCKS_MAX: u32 = 2048;
 
@@ -38,22 +44,67 @@ impl Objects {
             let object = state.object(&self.store, id)?;
             let size = object.record().size;
             let end = offset.saturating_add(u64::from(len)).min(size);
-            let segments = self.segments(object, id, offset..end)?;
+            let segments = object.segments(&self.store, id, offset..end)?;
             object.shrink();
             Ok((segments, size))
         })?;
         let reads = disk_reads(&segments);
         self.store.counts().reads.note_pieces(reads.iter().map(|read| read.run));
-        Ok((self.fetch(id, segments, reads).await?, size))
+        Ok((self.reader.fetch(id, segments, reads).await?, size))
     }
 
     /// The bytes of `range`, holes as zeros. The caller has told that it reads before it looked at the extents.
     pub(super) async fn read_range(&self, id: ObjectId, range: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
         let segments = self.with(id.layout, |state| {
             let object = state.object(&self.store, id)?;
-            self.segments(object, id, range)
+            object.segments(&self.store, id, range)
         })?;
-        self.read_segments(id, segments).await
+        self.reader.read_segments(id, segments).await
+    }
+}
+
+impl Object {
+    /// What lies in `range` now.
+    pub(super) fn segments(
+        &mut self,
+        store: &Store,
+        id: ObjectId,
+        range: Range<u64>,
+    ) -> Result<Vec<Segment>, StoreError> {
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let end = chunk_end(at).min(range.end);
+            let extents = self.chunk(store, id, at / CHUNK_BYTES)?;
+            for (start, extent) in overlapping(extents, at..end) {
+                let from = start.max(at);
+                let to = (start + u64::from(extent.len)).min(end);
+                if from > at {
+                    segments.push(Segment { len: from - at, extent: None });
+                }
+                let data = extent.is_written().then(|| extent.slice(from - start, to - start));
+                segments.push(Segment { len: to - from, extent: data });
+                at = to;
+            }
+            if at < end {
+                segments.push(Segment { len: end - at, extent: None });
+                at = end;
+            }
+        }
+        Ok(segments)
+    }
+}
+
+/// Reads what lies in extents from the data files, and checks it.
+pub(super) struct Reader {
+    files: Arc<Files>,
+    zeros: Bytes,
+}
+
+impl Reader {
+    /// A reader of `files`.
+    pub fn new(files: Arc<Files>) -> Reader {
+        Reader { files, zeros: AlignedBuf::zeroed(ZEROS_BYTES).freeze() }
     }
 
     /// The bytes of `segments`, which were looked up since the caller is a reader, whatever the object has become meanwhile.
@@ -84,36 +135,6 @@ impl Objects {
             at = start + u64::from(extent.len);
         }
         self.read_segments(id, segments).await
-    }
-
-    /// What lies in `range` now.
-    pub(super) fn segments(
-        &self,
-        object: &mut Object,
-        id: ObjectId,
-        range: Range<u64>,
-    ) -> Result<Vec<Segment>, StoreError> {
-        let mut segments: Vec<Segment> = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let end = chunk_end(at).min(range.end);
-            let extents = object.chunk(&self.store, id, at / CHUNK_BYTES)?;
-            for (start, extent) in overlapping(extents, at..end) {
-                let from = start.max(at);
-                let to = (start + u64::from(extent.len)).min(end);
-                if from > at {
-                    segments.push(Segment { len: from - at, extent: None });
-                }
-                let data = extent.is_written().then(|| extent.slice(from - start, to - start));
-                segments.push(Segment { len: to - from, extent: data });
-                at = to;
-            }
-            if at < end {
-                segments.push(Segment { len: end - at, extent: None });
-                at = end;
-            }
-        }
-        Ok(segments)
     }
 
     async fn fetch(

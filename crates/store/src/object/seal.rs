@@ -69,6 +69,50 @@ impl Seals {
         self.count.store(sealed.len(), Ordering::Release);
     }
 
+    /// Whether `layout` is sealed.
+    fn contains(&self, layout: Fid) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.sealed.lock().contains_key(&layout)
+    }
+
+    /// With which generation `layout` is sealed.
+    fn generation(&self, layout: Fid) -> Option<u32> {
+        self.sealed.lock().get(&layout).copied()
+    }
+
+    /// Seals `layout` in memory; false if it is sealed already, or there are too many.
+    fn insert(&self, layout: Fid, generation: u32) -> bool {
+        let mut sealed = self.sealed.lock();
+        if sealed.len() >= SEALS_MAX || sealed.contains_key(&layout) {
+            return false;
+        }
+        sealed.insert(layout, generation);
+        self.changed(&sealed);
+        true
+    }
+
+    /// Takes a seal away in memory, if it is still the one that was made with this generation.
+    fn remove(&self, layout: Fid, generation: u32) {
+        let mut sealed = self.sealed.lock();
+        if sealed.get(&layout) == Some(&generation) {
+            sealed.remove(&layout);
+            self.changed(&sealed);
+        }
+    }
+
+    /// Commits a seal, or that there is none.
+    fn commit(
+        &self,
+        store: &Store,
+        layout: Fid,
+        value: Option<Bytes>,
+        extra: Extra,
+    ) -> Result<Transno, StoreError> {
+        let changes = vec![Change { key: keys::seal_key(layout), value }];
+        let mut batch = Batch { changes, ..Batch::default() };
+        extra.put(&super::nothing(), &mut batch);
+        store.commit(batch)
+    }
+
     /// The changes that take the seals of destroyed layouts away.
     pub fn buried(&self, layouts: &[Fid]) -> Vec<Change> {
         if self.count.load(Ordering::Acquire) == 0 {
@@ -102,7 +146,7 @@ impl Objects {
 
     /// The same, of a layout that is known not to be destroyed.
     pub fn is_sealed_now(&self, layout: Fid) -> bool {
-        self.seals.count.load(Ordering::Acquire) > 0 && self.seals.sealed.lock().contains_key(&layout)
+        self.seals.contains(layout)
     }
 
     /// Seals `layout` in memory, if it is not sealed yet and `may` says so afterwards, and then on disk. What comes from then on for its
@@ -114,54 +158,35 @@ impl Objects {
         may: impl FnOnce() -> bool,
         extra: Extra,
     ) -> Result<Sealing, StoreError> {
-        {
-            let mut sealed = self.seals.sealed.lock();
-            if sealed.len() >= SEALS_MAX || sealed.contains_key(&layout) {
-                return Ok(Sealing::Refused);
-            }
-            sealed.insert(layout, generation);
-            self.seals.changed(&sealed);
+        if !self.seals.insert(layout, generation) {
+            return Ok(Sealing::Refused);
         }
-        let unseal = || {
-            let mut sealed = self.seals.sealed.lock();
-            sealed.remove(&layout);
-            self.seals.changed(&sealed);
-        };
         if !may() {
-            unseal();
+            self.seals.remove(layout, generation);
             return Ok(Sealing::Refused);
         }
         let value = Bytes::copy_from_slice(&generation.to_le_bytes());
         let committed = self.with(layout, |state| {
             super::refuse_dead(state)?;
-            self.commit_seal(layout, Some(value), extra)
+            self.seals.commit(&self.store, layout, Some(value), extra)
         });
         if committed.is_err() {
-            unseal();
+            self.seals.remove(layout, generation);
         }
         committed.map(Sealing::Done)
     }
 
     /// Takes a seal away that was made with a generation before this one.
     pub fn unseal(&self, layout: Fid, generation: u32, extra: Extra) -> Result<Sealing, StoreError> {
-        let before = self.seals.sealed.lock().get(&layout).copied();
+        let before = self.seals.generation(layout);
         if before.is_some_and(|before| before >= generation) {
             return Ok(Sealing::Refused);
         }
         // Without a seal too: the reply has to be recorded.
-        let transno = self.with(layout, |_| self.commit_seal(layout, None, extra))?;
-        let mut sealed = self.seals.sealed.lock();
-        if sealed.get(&layout) == before.as_ref() {
-            sealed.remove(&layout);
-            self.seals.changed(&sealed);
+        let transno = self.with(layout, |_| self.seals.commit(&self.store, layout, None, extra))?;
+        if let Some(before) = before {
+            self.seals.remove(layout, before);
         }
         Ok(Sealing::Done(transno))
-    }
-
-    fn commit_seal(&self, layout: Fid, value: Option<Bytes>, extra: Extra) -> Result<Transno, StoreError> {
-        let changes = vec![Change { key: keys::seal_key(layout), value }];
-        let mut batch = Batch { changes, ..Batch::default() };
-        extra.put(&super::nothing(), &mut batch);
-        self.store.commit(batch)
     }
 }

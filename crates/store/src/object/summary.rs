@@ -11,8 +11,15 @@ use super::keys::{self, Record};
 use super::sweep::BlockSet;
 use crate::error::StoreError;
 use crate::scan::{Scan, scan_all};
-use crate::sums::{self, Sums, Wrong};
+use crate::sums::{self, Count, OwnerList, Owners, Sums, Wrong, owners};
 use crate::target::{Batch, Change, Store};
+
+/// The objects of an OST.
+pub const OBJECTS: Count = Count { sum: b'N', of: b'O', what: "objects" };
+/// The owners of a target's objects: how many blocks those of users (0), groups (1) and projects (2) occupy. There is no marker: of objects
+/// of before that was counted nobody knows the owner.
+pub const BLOCK_OWNERS: Owners =
+    Owners { sum: b'Q', of: b'O', named: object_owners, weight: Some(keys::BLOCKS_AT), what: "blocks" };
 
 /// What is stored.
 #[derive(Default)]
@@ -23,17 +30,22 @@ pub struct Summary {
     pub unfinished: Vec<ObjectId>,
 }
 
+fn object_owners(record: &[u8]) -> OwnerList {
+    let owner = keys::owner_in(record);
+    if owner.version == 0 { OwnerList::new() } else { owners(owner) }
+}
+
 /// Adds to `batch` what changes when the record of `id` does.
 pub fn changed(id: ObjectId, before: Option<Record>, after: Option<Record>, batch: &mut Batch) {
     let count = i64::from(after.is_some()) - i64::from(before.is_some());
     if count != 0 {
-        batch.sums.add(&sums::OBJECTS.key(), count);
+        batch.sums.add(&OBJECTS.key(), count);
     }
     for (record, sign) in [(before, -1), (after, 1)] {
         let Some(record) = record.filter(|record| record.owner.version != 0) else { continue };
         let blocks = sign * i64::try_from(record.blocks).unwrap_or(i64::MAX);
-        for (kind, id) in sums::owners(record.owner) {
-            batch.sums.add(&sums::BLOCK_OWNERS.key(kind, id), blocks);
+        for (kind, id) in owners(record.owner) {
+            batch.sums.add(&BLOCK_OWNERS.key(kind, id), blocks);
         }
     }
     let is_unfinished = |record: Option<Record>| record.is_some_and(|record| record.is_unfinished());
@@ -118,4 +130,15 @@ fn wrong_key(key: Bytes, is: Option<&Bytes>, right: Option<Bytes>) -> Wrong {
         _ => format!("The key {key:x} of the summary is damaged."),
     };
     Wrong { key, right, sentence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_have_the_keys_of_the_specification() {
+        assert_eq!(&OBJECTS.key()[..], b"N");
+        assert_eq!(BLOCK_OWNERS.key(0, 0x0102_0304), [b'Q', 0, 1, 2, 3, 4]);
+    }
 }

@@ -126,7 +126,7 @@ fn add_part(
 ) -> Result<Option<Bytes>, StoreError> {
     let (mut count, mut last, mut next) = (0, None::<ObjectId>, None);
     let mut damaged = None;
-    store.scan_applied(start, &keys::extents().1, &mut |key, value, _| {
+    store.shared.scan_applied(start, &keys::extents().1, &mut |key, value, _| {
         let decoded = keys::parse_extent_key(key).zip(Extent::decode(&Bytes::copy_from_slice(value)));
         let Some(((id, _), extent)) = decoded else {
             damaged = Some(Bytes::copy_from_slice(key));

@@ -11,9 +11,9 @@ use rt::buf::AlignedBuf;
 use super::block::Slices;
 use super::cache::State;
 use super::extent::{Edit, cut};
-use super::files::{Durable, Placed};
 use super::keys::By;
 use super::parts::{Gap, Group, Part, apart, by_chunk, extents_in, joined, lay_over};
+use super::placed::{Durable, Placed};
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Extra, Objects, refuse_dead};
 use crate::error::StoreError;
@@ -87,8 +87,8 @@ impl Objects {
             let ranges = groups.iter().map(Group::range).collect();
             let mut write = Written { id, ranges, gaps: Vec::new(), by, replay, extra: extra.take() };
             let mut placed = Placed::default();
-            let outcome = match self.place_groups(&mut write, groups, &mut placed).await {
-                Ok(()) => self.commit_trimmed(&mut write, &placed).await,
+            let outcome = match write.place(self, groups, &mut placed).await {
+                Ok(()) => write.commit_trimmed(self, &placed).await,
                 Err(error) => Err(error),
             };
             match outcome {
@@ -108,49 +108,59 @@ impl Objects {
         }
     }
 
+    /// Whether every byte of `range` has its place already.
+    fn has_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<bool, StoreError> {
+        self.with(id.layout, |state| {
+            let object = state.object(&self.store, id)?;
+            Ok(object.holes(&self.store, id, range, 1)?.ranges.is_empty())
+        })
+    }
+}
+
+impl Written {
     /// Writes each group to where nothing refers to it yet.
-    async fn place_groups(
-        &self,
-        write: &mut Written,
+    async fn place(
+        &mut self,
+        objects: &Objects,
         groups: Vec<Group>,
         placed: &mut Placed,
     ) -> Result<(), StoreError> {
         let total = groups.iter().map(|group| group.range().end - group.range().start).sum();
         let durable = Durable::of(total);
         for group in groups {
-            let (range, data) = (group.range(), self.data_of(write, group).await?);
-            let new = match self.files.place(range.start, data.clone(), durable).await {
+            let (range, data) = (group.range(), self.data_of(objects, group).await?);
+            let new = match objects.files.place(range.start, data.clone(), durable).await {
                 // What is repeated had its space before.
                 Err(StoreError::NoSpace)
-                    if write.replay.is_some() || self.has_blocks(write.id, range.clone())? =>
+                    if self.replay.is_some() || objects.has_blocks(self.id, range.clone())? =>
                 {
-                    self.files.place_over(range.start, data, durable).await?
+                    objects.files.place_over(range.start, data, durable).await?
                 }
                 new => new?,
             };
             placed.add(new);
         }
-        self.store.counts().writes.note_pieces(placed.runs().iter().copied());
+        objects.store.counts().writes.note_pieces(placed.runs().iter().copied());
         Ok(())
     }
 
     /// The bytes of a group. Gaps between its parts are read.
-    async fn data_of(&self, write: &mut Written, mut group: Group) -> Result<Slices, StoreError> {
+    async fn data_of(&mut self, objects: &Objects, mut group: Group) -> Result<Slices, StoreError> {
         if let [_] = group.parts[..] {
             return Ok(group.parts.remove(0).data);
         }
         let range = group.range();
-        let _reading = self.files.reading();
+        let _reading = objects.files.reading();
         // As of one moment: what is read must be what is looked for when it is committed.
-        let segments = self.with(write.id.layout, |state| {
-            let object = state.object(&self.store, write.id)?;
+        let segments = objects.with(self.id.layout, |state| {
+            let object = state.object(&objects.store, self.id)?;
             for range in group.gaps() {
-                let extents = extents_in(object, &self.store, write.id, &range)?;
-                write.gaps.push(Gap { range, extents });
+                let extents = extents_in(object, &objects.store, self.id, &range)?;
+                self.gaps.push(Gap { range, extents });
             }
-            self.segments(object, write.id, range.clone())
+            object.segments(&objects.store, self.id, range.clone())
         })?;
-        let before = self.read_segments(write.id, segments).await?;
+        let before = objects.reader.read_segments(self.id, segments).await?;
         let mut bytes = AlignedBuf::zeroed((range.end - range.start) as usize);
         lay_over(bytes.as_mut(), 0, &before);
         for part in &group.parts {
@@ -159,53 +169,45 @@ impl Objects {
         Ok(Slices(vec![bytes.freeze()]))
     }
 
-    async fn commit_trimmed(&self, write: &mut Written, placed: &Placed) -> Result<Outcome, StoreError> {
+    async fn commit_trimmed(&mut self, objects: &Objects, placed: &Placed) -> Result<Outcome, StoreError> {
         loop {
-            match self.with(write.id.layout, |state| self.commit_write(state, write, placed))? {
-                Outcome::TrimFirst => self.trim(write.id).await?,
+            match objects.with(self.id.layout, |state| self.commit(objects, state, placed))? {
+                Outcome::TrimFirst => objects.trim(self.id).await?,
                 outcome => return Ok(outcome),
             }
         }
     }
 
-    /// Whether every byte of `range` has its place already.
-    fn has_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<bool, StoreError> {
-        self.with(id.layout, |state| {
-            let object = state.object(&self.store, id)?;
-            Ok(self.holes(object, id, range, 1)?.0.is_empty())
-        })
-    }
-
-    fn commit_write(
-        &self,
+    fn commit(
+        &mut self,
+        objects: &Objects,
         state: &mut State,
-        write: &mut Written,
         placed: &Placed,
     ) -> Result<Outcome, StoreError> {
         refuse_dead(state)?;
-        let object = state.object(&self.store, write.id)?;
-        for gap in &write.gaps {
-            if extents_in(object, &self.store, write.id, &gap.range)? != gap.extents {
+        let object = state.object(&objects.store, self.id)?;
+        for gap in &self.gaps {
+            if extents_in(object, &objects.store, self.id, &gap.range)? != gap.extents {
                 return Ok(Outcome::Changed);
             }
         }
         let mut record = object.record();
-        let end = write.ranges.last().map_or(0, |range| range.end);
+        let end = self.ranges.last().map_or(0, |range| range.end);
         if end > record.size && record.tail > record.size {
             return Ok(Outcome::TrimFirst);
         }
-        if write.ranges.iter().all(Range::is_empty) {
-            let (attr, transno) = self.commit_nothing(record.attr(), write.replay, write.extra.take())?;
+        if self.ranges.iter().all(Range::is_empty) {
+            let (attr, transno) = objects.commit_nothing(record.attr(), self.replay, self.extra.take())?;
             return Ok(Outcome::Committed(attr, transno));
         }
         record.size = record.size.max(end);
         record.tail = record.tail.max(record.size);
-        record.take(write.by);
+        record.take(self.by);
         let mut plan = Plan::new(record);
         let mut new = placed.extents.iter().peekable();
-        for (index, ranges) in by_chunk(&write.ranges) {
+        for (index, ranges) in by_chunk(&self.ranges) {
             let mut edit = Edit::default();
-            cut(object.chunk(&self.store, write.id, index)?, &ranges, &mut edit);
+            cut(object.chunk(&objects.store, self.id, index)?, &ranges, &mut edit);
             while let Some((start, extent)) = new.next_if(|(start, _)| *start / CHUNK_BYTES == index) {
                 edit.put(*start, extent.clone());
             }
@@ -215,10 +217,10 @@ impl Objects {
             added: placed.runs().to_vec(),
             files: placed.files.clone(),
             logged: placed.logged.clone(),
-            replay: write.replay,
-            extra: write.extra.take(),
+            replay: self.replay,
+            extra: self.extra.take(),
         };
-        let (attr, transno) = self.commit(object, write.id, plan, carried)?;
+        let (attr, transno) = objects.commit(object, self.id, plan, carried)?;
         Ok(Outcome::Committed(attr, transno))
     }
 }

@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if arguments.sum_again {
         let found =
-            node.block_on(store::sums::sum_again(&rt, path)).map_err(|error| not_opened(path, error))?;
+            node.block_on(store::recount::sum_again(&rt, path)).map_err(|error| not_opened(path, error))?;
         for wrong in &found {
             out!("{wrong}");
         }

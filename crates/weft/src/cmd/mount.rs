@@ -123,9 +123,17 @@ const REFUSED: &[(&str, &str)] = &[
     ("nouser_xattr", "extended attributes are always there"),
 ];
 
+/// What becomes of mount options that are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    Refused,
+    /// As mount(8) asks for with `-s`.
+    LetPass,
+}
+
 impl MountOptions {
-    /// Parses options with commas between. `sloppy`: unknown ones are let pass.
-    pub fn parse(text: &str, sloppy: bool) -> Result<MountOptions, Failure> {
+    /// Parses options with commas between.
+    pub fn parse(text: &str, unknown: Unknown) -> Result<MountOptions, Failure> {
         let mut options = MountOptions::default();
         for option in text.split(',').filter(|option| !option.is_empty()) {
             match option {
@@ -144,13 +152,13 @@ impl MountOptions {
                 "flock" => options.locking = Locking::Shared,
                 "localflock" => options.locking = Locking::Local,
                 "noflock" => options.locking = Locking::Off,
-                _ => options.other(option, sloppy)?,
+                _ => options.other(option, unknown)?,
             }
         }
         Ok(options)
     }
 
-    fn other(&mut self, option: &str, sloppy: bool) -> Result<(), Failure> {
+    fn other(&mut self, option: &str, unknown: Unknown) -> Result<(), Failure> {
         if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == option) {
             return Err(Failure::usage(format!("mount option \"{option}\" is not available: {why}")));
         }
@@ -170,7 +178,7 @@ impl MountOptions {
         }
         let known = IGNORED.contains(&option)
             || ["x-", "comment=", "retry=", "subtype="].iter().any(|prefix| option.starts_with(prefix));
-        if !known && !sloppy {
+        if !known && unknown == Unknown::Refused {
             return Err(Failure::usage(format!("mount option \"{option}\" is not known; leave it out")));
         }
         self.ignored.push(option.to_owned());
@@ -230,7 +238,7 @@ impl MountOptions {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Outcome {
-    let mut options = MountOptions::parse(&arguments.options, false)?;
+    let mut options = MountOptions::parse(&arguments.options, Unknown::Refused)?;
     options.client.key = arguments.key.or(options.client.key);
     mount(Request {
         source: Source::parse(&arguments.source)?,
@@ -350,33 +358,47 @@ mod tests {
 
     #[test]
     fn mount_options_are_parsed() {
-        let options = MountOptions::parse("rw,_netdev,noauto,nosuid,key=/k,x-systemd.automount", false)
-            .expect("options of fstab");
+        let options =
+            MountOptions::parse("rw,_netdev,noauto,nosuid,key=/k,x-systemd.automount", Unknown::Refused)
+                .expect("options of fstab");
         assert_eq!(options.client.key, Some(PathBuf::from("/k")));
         assert_eq!(options.to_text(), "nosuid");
-        assert_eq!(MountOptions::parse("", false).expect("none"), MountOptions::default());
-        let engine = MountOptions::parse("ro,fuse_engine=uring", false).expect("an engine");
+        assert_eq!(MountOptions::parse("", Unknown::Refused).expect("none"), MountOptions::default());
+        let engine = MountOptions::parse("ro,fuse_engine=uring", Unknown::Refused).expect("an engine");
         assert_eq!(engine.to_text(), "ro,fuse_engine=uring");
-        let small = MountOptions::parse("max_dirty_mb=8,nosuid,max_cached_mb=1", false).expect("limits");
+        let small =
+            MountOptions::parse("max_dirty_mb=8,nosuid,max_cached_mb=1", Unknown::Refused).expect("limits");
         assert_eq!(small.to_text(), "nosuid,max_cached_mb=1,max_dirty_mb=8");
-        assert_eq!(MountOptions::parse("max_cached_mb=0", true).map_err(|failure| failure.status), Err(2));
-        let wait = MountOptions::parse("unmount_wait=7", false).expect("seconds");
+        assert_eq!(
+            MountOptions::parse("max_cached_mb=0", Unknown::LetPass).map_err(|failure| failure.status),
+            Err(2)
+        );
+        let wait = MountOptions::parse("unmount_wait=7", Unknown::Refused).expect("seconds");
         assert_eq!(
             (wait.to_text().as_str(), wait.unmount_wait()),
             ("unmount_wait=7", Duration::from_secs(7))
         );
-        assert_eq!(MountOptions::parse("unmount_wait=soon", true).map_err(|failure| failure.status), Err(2));
-        let locking = |text| MountOptions::parse(text, false).expect("options").to_text();
+        assert_eq!(
+            MountOptions::parse("unmount_wait=soon", Unknown::LetPass).map_err(|failure| failure.status),
+            Err(2)
+        );
+        let locking = |text| MountOptions::parse(text, Unknown::Refused).expect("options").to_text();
         assert_eq!((locking("flock").as_str(), locking("flock,localflock").as_str()), ("", "localflock"));
         assert_eq!(locking("ro,noflock"), "ro,noflock");
-        assert_eq!(MountOptions::parse("fuse_engine=fast", true).map_err(|failure| failure.status), Err(2));
-        assert_eq!(MountOptions::parse("flok", false).map_err(|failure| failure.status), Err(2));
-        assert!(MountOptions::parse("flok", true).is_ok());
+        assert_eq!(
+            MountOptions::parse("fuse_engine=fast", Unknown::LetPass).map_err(|failure| failure.status),
+            Err(2)
+        );
+        assert_eq!(MountOptions::parse("flok", Unknown::Refused).map_err(|failure| failure.status), Err(2));
+        assert!(MountOptions::parse("flok", Unknown::LetPass).is_ok());
         for option in ["remount", "strictatime", "sync", "dirsync", "noacl"] {
-            let refused = MountOptions::parse(option, true).expect_err("it cannot be had");
+            let refused = MountOptions::parse(option, Unknown::LetPass).expect_err("it cannot be had");
             assert!(refused.message.contains(option), "{}", refused.message);
         }
         let fine = "relatime,acl,nodiratime,noatime,async";
-        assert_eq!(MountOptions::parse(fine, false).expect("they are so").to_text(), "noatime,nodiratime");
+        assert_eq!(
+            MountOptions::parse(fine, Unknown::Refused).expect("they are so").to_text(),
+            "noatime,nodiratime"
+        );
     }
 }

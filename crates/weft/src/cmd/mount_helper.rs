@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::cmd::mount::{self, MountOptions, Request};
+use crate::cmd::mount::{self, MountOptions, Request, Unknown};
 use crate::cmd::remount;
 use crate::daemon::Place;
 use crate::failure::Failure;
@@ -23,6 +23,13 @@ struct Call {
     sloppy: bool,
     fake: bool,
     verbose: bool,
+}
+
+impl Call {
+    /// What becomes of options that are not known.
+    fn unknown(&self) -> Unknown {
+        if self.sloppy { Unknown::LetPass } else { Unknown::Refused }
+    }
 }
 
 /// The program called as `mount.weft SPEC DIR [-sfnv] [-o OPTIONS]`.
@@ -85,13 +92,15 @@ fn run(call: Call) -> Result<(), (Failure, u8)> {
     let wrong = |failure: Failure| (failure, WRONG_CALL);
     if remount::is_meant(&call.options) {
         let directory = call.operands.get(1).map(PathBuf::from).unwrap_or_default();
-        let changed = if call.fake { Ok(()) } else { remount::run(&directory, &call.options, call.sloppy) };
+        let changed =
+            if call.fake { Ok(()) } else { remount::run(&directory, &call.options, call.unknown()) };
         return changed.map_err(|failure| (failure, MOUNT_FAILED));
     }
+    let unknown = call.unknown();
     let [source, mountpoint] = <[OsString; 2]>::try_from(call.operands)
         .map_err(|_| wrong(Failure::usage("call: mount.weft NID:/FSNAME DIR")))?;
     let source = Source::parse(&source.to_string_lossy()).map_err(|failure| wrong(failure.into()))?;
-    let options = MountOptions::parse(&call.options, call.sloppy).map_err(wrong)?;
+    let options = MountOptions::parse(&call.options, unknown).map_err(wrong)?;
     if call.verbose {
         out!("mount.weft: {source} on {}", PathBuf::from(&mountpoint).display());
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use fuse::session::MountEntry;
 use rustix::mount::MountFlags;
 
-use crate::cmd::mount::MountOptions;
+use crate::cmd::mount::{MountOptions, Unknown};
 use crate::failure::Failure;
 use crate::mountpoint;
 
@@ -36,12 +36,12 @@ pub fn is_meant(options: &str) -> bool {
 }
 
 /// Changes the mount at `path`.
-pub fn run(path: &Path, options: &str, sloppy: bool) -> Result<(), Failure> {
+pub fn run(path: &Path, options: &str, unknown: Unknown) -> Result<(), Failure> {
     let path = mountpoint::absolute(path)?;
     let name = path.display();
     let entry = mountpoint::entry(&path)?.filter(MountEntry::is_weft);
     let entry = entry.ok_or_else(|| Failure::new(format!("no weft file system is mounted at {name}")))?;
-    let (flags, kept) = flags(&entry.options, options, sloppy)?;
+    let (flags, kept) = flags(&entry.options, options, unknown)?;
     rustix::mount::mount_remount(&path, flags, c"").map_err(|error| match error {
         rustix::io::Errno::PERM => Failure::new(format!("only root may change the mount at {name}")),
         rustix::io::Errno::BUSY => Failure::new(format!(
@@ -56,7 +56,7 @@ pub fn run(path: &Path, options: &str, sloppy: bool) -> Result<(), Failure> {
 }
 
 /// The flags of a mount with `now` after `options`, and which of these change nothing.
-fn flags<'a>(now: &str, options: &'a str, sloppy: bool) -> Result<(MountFlags, Vec<&'a str>), Failure> {
+fn flags<'a>(now: &str, options: &'a str, unknown: Unknown) -> Result<(MountFlags, Vec<&'a str>), Failure> {
     // Behind what is said of the mount itself comes what is said of the file system.
     let now: Vec<&str> = now.split(',').collect();
     let has = |option: &str| now.contains(&option);
@@ -86,7 +86,7 @@ fn flags<'a>(now: &str, options: &'a str, sloppy: bool) -> Result<(MountFlags, V
             continue;
         }
         // Refused by its name, or something that it was mounted with.
-        if !MountOptions::parse(option, sloppy)?.to_text().is_empty() || option.contains('=') {
+        if !MountOptions::parse(option, unknown)?.to_text().is_empty() || option.contains('=') {
             kept.push(option);
         }
     }
@@ -100,7 +100,7 @@ mod tests {
     const NOW: &str = "rw,nosuid,relatime,rw,user_id=0,group_id=0,default_permissions,allow_other";
 
     fn check(options: &str) -> Result<(MountFlags, Vec<&str>), String> {
-        flags(NOW, options, false).map_err(|failure| failure.message)
+        flags(NOW, options, Unknown::Refused).map_err(|failure| failure.message)
     }
 
     #[test]
@@ -109,7 +109,8 @@ mod tests {
         assert_eq!(check(&format!("{NOW},remount,ro")), Ok((nosuid | MountFlags::RDONLY, vec![])));
         assert_eq!(check("remount,ro,rw,suid,noexec"), Ok((MountFlags::NOEXEC, vec![])));
         assert_eq!(check("remount"), Ok((nosuid, vec![])));
-        let with_times = flags("ro,noatime,ro", "remount,noatime,rw", false).map(|(flags, _)| flags);
+        let with_times =
+            flags("ro,noatime,ro", "remount,noatime,rw", Unknown::Refused).map(|(flags, _)| flags);
         assert_eq!(with_times.map_err(|failure| failure.message), Ok(MountFlags::NOATIME));
     }
 

@@ -59,7 +59,8 @@ pub fn get(reach: &mut Reach, patterns: &[String], printed: Printed) -> Outcome 
     for pattern in patterns {
         let plain = plain(pattern);
         let names_only = matches!(printed, Printed::Name | Printed::Classified);
-        let Answer { found, silent } = find(reach, &plain, names_only)?;
+        let Answer { found, silent } =
+            find(reach, &plain, if names_only { Wanted::Names } else { Wanted::Values })?;
         if found.is_empty() && silent.is_empty() {
             let command = if names_only { "list_param" } else { "get_param" };
             err!("error: {command}: param_path '{pattern}': No such file or directory");
@@ -109,7 +110,7 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
     for setting in settings {
         let (pattern, value) =
             setting.split_once('=').ok_or_else(|| Failure::usage(format!("{setting}: write NAME=VALUE")))?;
-        let Answer { found, silent } = find(reach, &plain(pattern), true)?;
+        let Answer { found, silent } = find(reach, &plain(pattern), Wanted::Names)?;
         if found.is_empty() && silent.is_empty() {
             err!("error: set_param: param_path '{pattern}': No such file or directory");
             status = libc::ENOENT as u8;
@@ -156,7 +157,7 @@ pub fn told(reach: &mut Reach, patterns: &[&str]) -> Result<Told, Failure> {
     let mut told = Told::default();
     // One after the other: a mount takes no longer question.
     for pattern in patterns {
-        let Answer { found, silent } = find(reach, pattern, false)?;
+        let Answer { found, silent } = find(reach, pattern, Wanted::Values)?;
         told.values.extend(found.into_iter().map(|one| (one.shown.name, one.shown.value)));
         told.silent.extend(silent.into_iter().map(|(device, _)| device.name));
     }
@@ -165,7 +166,7 @@ pub fn told(reach: &mut Reach, patterns: &[&str]) -> Result<Told, Failure> {
 
 /// The values of what fits `pattern`, for a command that prints them in its own way.
 pub fn values(reach: &mut Reach, pattern: &str) -> Result<Vec<String>, Failure> {
-    let Answer { found, silent } = find(reach, pattern, false)?;
+    let Answer { found, silent } = find(reach, pattern, Wanted::Values)?;
     if let Some((device, why)) = silent.first() {
         return Err(Failure::new(format!("{}: {why}", device.name)));
     }
@@ -190,7 +191,7 @@ pub(super) fn keep_here(
     pattern: &str,
     value: &str,
 ) -> Result<Here, Failure> {
-    let found = find(reach, pattern, true)?.found;
+    let found = find(reach, pattern, Wanted::Names)?.found;
     let of_fsname = |one: &Found| match &one.at {
         At::Mount(mount) => reach.fsname_of(mount).is_none_or(|of| of == fsname),
         At::Target(device) => device.fsname == fsname,
@@ -253,9 +254,18 @@ fn set_one(reach: &mut Reach, one: &Found, value: &str) -> Result<Result<Set, (S
     })
 }
 
+/// What is asked for of parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Names,
+    /// Names and values.
+    Values,
+}
+
 /// What fits `pattern`: of this program, of processes, of mounts and of targets, in this order.
-fn find(reach: &mut Reach, pattern: &str, names_only: bool) -> Result<Answer, Failure> {
-    let read = ReadParameters { patterns: vec![pattern.to_owned()], skip: 0, names_only };
+fn find(reach: &mut Reach, pattern: &str, wanted: Wanted) -> Result<Answer, Failure> {
+    let read =
+        ReadParameters { patterns: vec![pattern.to_owned()], skip: 0, names_only: wanted == Wanted::Names };
     let mut found = own(reach, &read)?;
     let of_processes = reach.parameters_of_processes(&read)?.into_iter();
     found.extend(of_processes.map(|shown| Found { shown, at: At::Processes }));

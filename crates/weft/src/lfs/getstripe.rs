@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use fuse::control::{self, DirLayout, FileLayout, Hint, LayoutAnswer};
 use proto::Fid;
 
-use self::composite::Value;
+use self::composite::{Pattern, Value};
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 
@@ -139,7 +139,7 @@ const SEQ_FIRST_PRINTED_IN_HEX: u64 = 12;
 pub fn run(arguments: &Arguments) -> Outcome {
     let style = style(arguments)?;
     for path in &arguments.paths {
-        if let Err(error) = show(path, style, arguments.recursive, true) {
+        if let Err(error) = show(path, style, arguments.recursive, Named::ByUser) {
             err!("{error}");
             return Err(Failure::new(format!("error: getstripe failed for {}.", path.display())));
         }
@@ -203,8 +203,17 @@ fn ost_index(text: &str) -> Option<u32> {
     }
 }
 
+/// How a path came up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// It is an operand.
+    ByUser,
+    /// It lies in one.
+    Within,
+}
+
 /// Prints `path`, and what is in it if it is a directory: for `getstripe DIR` one level, with `-r` all.
-fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<(), String> {
+fn show(path: &Path, style: Style, recursive: bool, named: Named) -> Result<(), String> {
     let error = |error: &io::Error| {
         let number = error.raw_os_error().unwrap_or(0);
         match number {
@@ -215,7 +224,7 @@ fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<
         }
     };
     let metadata = std::fs::symlink_metadata(path).map_err(|e| error(&e))?;
-    if !metadata.is_dir() && !metadata.is_file() && !is_operand {
+    if !metadata.is_dir() && !metadata.is_file() && named == Named::Within {
         return Ok(());
     }
     match crate::control::get(path, control::LAYOUT) {
@@ -231,13 +240,13 @@ fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<
         }
         Err(e) => return Err(error(&e)),
     }
-    if metadata.is_dir() && style.deep && (is_operand || recursive) {
+    if metadata.is_dir() && style.deep && (named == Named::ByUser || recursive) {
         let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
             .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
             .map_err(|e| error(&e))?;
         entries.sort();
         for entry in entries {
-            show(&entry, style, recursive, false)?;
+            show(&entry, style, recursive, Named::Within)?;
         }
     }
     Ok(())
@@ -261,7 +270,12 @@ fn file(path: &str, layout: &FileLayout, style: Style) -> String {
         detail::component(&mut text, "", &layout.pool, fid, style.yaml);
     }
     let Fields { count, size, pattern, generation, offset, pool, objects } = style.fields;
-    let pattern_name = composite::pattern(layout.overstriped, layout.on_mdt, layout.released.is_some());
+    let pattern_name = Pattern {
+        overstriped: layout.overstriped,
+        on_mdt: layout.on_mdt,
+        released: layout.released.is_some(),
+    }
+    .name();
     let first = layout.osts.first().copied().unwrap_or(0);
     let stripes = layout.released.unwrap_or(layout.osts.len() as i32);
     let values = [

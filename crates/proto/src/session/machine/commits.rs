@@ -48,6 +48,14 @@ impl Commits {
         moved.map_or(self.last_committed, |before| before.min(self.last_committed))
     }
 
+    /// Asks for a commit up to `transno` (0: of everything answered so far) unless one is on its way; then another
+    /// follows it if it is not enough.
+    pub(super) fn ask<W>(&mut self, transno: Transno, out: &mut Vec<Output<W>>) {
+        if self.want(transno) {
+            out.push(Output::Sync);
+        }
+    }
+
     /// The newest change of which this client was ever told that it is durable.
     pub fn highest(&self) -> Transno {
         self.highest

@@ -7,7 +7,9 @@
 
 mod commits;
 mod event;
+mod known;
 mod opening;
+mod pace;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -17,7 +19,11 @@ use std::time::Duration;
 
 pub use commits::Commits;
 pub use event::{Answered, CallError, Event, Failure, Incoming, Note, Outgoing, Output, Step};
+use known::Told;
+pub use known::{Known, Trouble};
 use opening::Opening;
+pub use pace::Pace;
+use pace::Pacing;
 pub use requests::Requests;
 use requests::Settled;
 
@@ -26,10 +32,9 @@ use super::limits;
 use super::message::Message;
 use crate::code::Code;
 use crate::ids::{ClientId, TargetId, Transno, Xid};
-use crate::job::JobId;
 use crate::nid::Nid;
 use crate::wire::Header;
-use crate::wire::header::{FLAG_REPLAY, FLAG_RESENT, Room, SLOT_NONE};
+use crate::wire::header::{FLAG_REPLAY, FLAG_RESENT, Room};
 
 /// What a machine is told at its beginning.
 #[derive(Debug, Clone)]
@@ -48,24 +53,6 @@ pub struct Setup {
     pub limits: Limits,
 }
 
-/// What an experiment may switch off (`rpc::habits`): nothing can without the feature `experiments`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// A pause between two attempts to reach the target that does not adapt.
-    pub connect: Option<Duration>,
-    /// A time after which a request is sent again that does not adapt.
-    pub resend: Option<Duration>,
-    /// What a target lost in a restart is repeated.
-    pub replay: bool,
-    /// What the client holds is stated again to a target that restarted.
-    pub restate: bool,
-}
-
-impl Pace {
-    /// What every process does.
-    pub const TODAY: Pace = Pace { connect: None, resend: None, replay: true, restate: true };
-}
-
 /// How the session is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -82,73 +69,6 @@ pub enum Phase {
     Resting,
     /// It is over.
     Closed,
-}
-
-/// What a client was told last of the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Nothing,
-    Open,
-    Lost,
-}
-
-impl Told {
-    /// The session goes on: true if the client has to be told, because it does not know.
-    fn tell_open(&mut self) -> bool {
-        let changes = *self == Told::Lost;
-        if changes {
-            *self = Told::Open;
-        }
-        changes
-    }
-
-    /// After the connection was lost: who was told of none has nothing to lose.
-    fn lost(self) -> Told {
-        match self {
-            Told::Nothing => Told::Nothing,
-            Told::Open | Told::Lost => Told::Lost,
-        }
-    }
-}
-
-/// What both sides know of the session.
-#[derive(Debug)]
-pub struct Known {
-    /// As the target named it; 0 before the first.
-    pub session: u64,
-    /// The same as callers see it; 0 also after it was forgotten here.
-    pub shown: u64,
-    /// The newest epoch.
-    pub epoch: u64,
-    /// The target's boot; 0 while there is no session.
-    pub boot: u64,
-    /// How often the client has heard that the target had forgotten it.
-    pub era: u64,
-    /// Grows whenever the target knew nothing of this client: transnos of before and after do not compare.
-    pub generation: u64,
-    /// How often in a row the target knew a larger epoch.
-    outgrown: u32,
-    /// What both sides have.
-    pub features: u64,
-    /// The target takes several requests in one frame.
-    batches: bool,
-    /// The target takes the names of jobs.
-    jobs: bool,
-    /// The target restarted, and was not told yet that no more replays come.
-    recovering: bool,
-}
-
-/// What went wrong.
-#[derive(Debug, Default)]
-pub struct Trouble {
-    /// Why the last attempt to reach the target failed; `None` while it is reached.
-    pub problem: Option<String>,
-    /// Counts refusals of a connect, so that each caller sees those that came while it waited.
-    pub refusals: u64,
-    /// Why the target has refused the client the last time.
-    pub refusal: Option<Code>,
-    /// How often the target had forgotten this client, and with it changes or requests.
-    pub evictions: u64,
 }
 
 /// What [`Machine::pass`] says.
@@ -172,15 +92,20 @@ pub struct Ticket {
     generation: u64,
 }
 
-/// A client's end of a session. `W` is who waits for an answer; `now` is counted from any moment that stays the same.
+/// Whose session it is, and with whom.
 #[derive(Debug)]
-pub struct Machine<W> {
+struct Ends {
     target: TargetId,
     client: ClientId,
     fsname: String,
     nids: Vec<Nid>,
-    #[cfg(feature = "experiments")]
-    pace: Pace,
+}
+
+/// A client's end of a session. `W` is who waits for an answer; `now` is counted from any moment that stays the same.
+#[derive(Debug)]
+pub struct Machine<W> {
+    ends: Ends,
+    pacing: Pacing,
     phase: Phase,
     known: Known,
     told: Told,
@@ -197,26 +122,10 @@ impl<W> Machine<W> {
     pub fn new(setup: Setup) -> Machine<W> {
         let Setup { target, client, fsname, nids, epoch, limits } = setup;
         Machine {
-            target,
-            client,
-            fsname,
-            nids,
-            #[cfg(feature = "experiments")]
-            pace: Pace::TODAY,
+            ends: Ends { target, client, fsname, nids },
+            pacing: Pacing::today(),
             phase: Phase::Idle,
-            known: Known {
-                session: 0,
-                shown: 0,
-                epoch,
-                boot: 0,
-                outgrown: 0,
-                features: 0,
-                batches: false,
-                jobs: false,
-                era: 0,
-                generation: 0,
-                recovering: false,
-            },
+            known: Known::new(epoch),
             told: Told::Nothing,
             requests: Requests::new(limits),
             opening: Opening::new(),
@@ -237,10 +146,10 @@ impl<W> Machine<W> {
                 }
             }
             Event::Need if self.phase == Phase::Idle => self.start_connecting(&mut out),
-            Event::Commit(transno) => self.want_sync(transno, &mut out),
+            Event::Commit(transno) => self.commits.ask(transno, &mut out),
             Event::CommitKept => {
                 if self.phase == (Phase::Open { here: false }) && self.requests.retained().0 > 0 {
-                    self.want_sync(Transno(0), &mut out);
+                    self.commits.ask(Transno(0), &mut out);
                 }
             }
             Event::Replies(replies) => {
@@ -254,8 +163,8 @@ impl<W> Machine<W> {
             }
             Event::Due { heard } => self.due(heard, now, &mut out),
             Event::Addresses(nids) => {
-                if self.nids != nids {
-                    self.nids = nids;
+                if self.ends.nids != nids {
+                    self.ends.nids = nids;
                     self.opening.backoff = Duration::ZERO;
                     out.push(Output::Moved);
                 }
@@ -376,20 +285,15 @@ impl<W> Machine<W> {
     /// A number for something that is stated again, and who waits for its answer; with its header.
     pub fn restate(&mut self, message: &Message, waiter: W) -> Header {
         let xid = self.requests.restate(waiter);
-        let mut header = self.header(message, xid, None);
+        let mut header = self.known.header(self.ends.target, message, xid, None);
         header.flags |= FLAG_REPLAY;
         header
     }
 
-    /// The header of a request of this session.
-    fn header(&self, message: &Message, xid: Xid, slot: Option<u32>) -> Header {
-        Header {
-            session: self.known.session,
-            session_epoch: self.known.epoch,
-            slot: slot.unwrap_or(SLOT_NONE),
-            job: if self.known.jobs { message.job } else { JobId::NONE },
-            ..Header::plain(message.opcode, self.target, xid)
-        }
+    /// Switches things off, for an experiment: before anything else is done with the machine.
+    #[cfg(feature = "experiments")]
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.pacing.set(pace);
     }
 
     fn call(
@@ -404,52 +308,18 @@ impl<W> Machine<W> {
         if self.phase != (Phase::Open { here: false }) || era.is_some_and(|era| era != self.known.era) {
             return out.push(Output::NotOpen);
         }
-        let after = self.resend_after(&message, now);
+        let after = self.requests.resend_after(&message, self.pacing.get(), now);
         match self.requests.begin(&message, waiter, after, now, out) {
             Ok(begun) => {
-                let header = self.header(&message, begun.xid, begun.slot);
+                let header = self.known.header(self.ends.target, &message, begun.xid, begun.slot);
                 out.push(Output::Send { header, message, together: self.known.batches });
             }
             Err(full) => {
                 if full == Full::Retained {
-                    self.want_sync(Transno(0), out);
+                    self.commits.ask(Transno(0), out);
                 }
                 out.push(Output::Full);
             }
-        }
-    }
-
-    /// Switches things off, for an experiment: before anything else is done with the machine.
-    #[cfg(feature = "experiments")]
-    pub fn set_pace(&mut self, pace: Pace) {
-        self.pace = pace;
-    }
-
-    #[cfg(feature = "experiments")]
-    fn pace(&self) -> Pace {
-        self.pace
-    }
-
-    #[cfg(not(feature = "experiments"))]
-    fn pace(&self) -> Pace {
-        Pace::TODAY
-    }
-
-    /// When a request without a reply is sent again first.
-    fn resend_after(&self, message: &Message, now: Duration) -> Duration {
-        match self.pace().resend {
-            _ if message.waits => limits::RESEND_WAITING,
-            Some(resend) => resend,
-            None if message.pulses => limits::RESEND_MIN,
-            None => self.requests.answers.patience(now, limits::RESEND_MAX),
-        }
-    }
-
-    /// Asks for a commit up to `transno` (0: of everything answered so far) unless one is on its way; then another
-    /// follows it if it is not enough.
-    fn want_sync(&mut self, transno: Transno, out: &mut Vec<Output<W>>) {
-        if self.commits.want(transno) {
-            out.push(Output::Sync);
         }
     }
 
@@ -484,7 +354,7 @@ impl<W> Machine<W> {
             self.requests.answered(reply, self.known.session, now);
         self.commits.note(transno, last_committed, out);
         if commit_wanted {
-            self.want_sync(Transno(0), out);
+            self.commits.ask(Transno(0), out);
         }
         if roomier {
             out.push(Output::Room);
@@ -500,7 +370,7 @@ impl<W> Machine<W> {
             header.flags |= FLAG_RESENT;
             out.push(Output::Send { header, message, together: false });
         } else if let Some(sent) = self.requests.in_flight(xid) {
-            let mut header = self.header(&sent.message, sent.xid, sent.slot);
+            let mut header = self.known.header(self.ends.target, &sent.message, sent.xid, sent.slot);
             header.flags |= FLAG_RESENT;
             out.push(Output::Send { header, message: sent.message.clone(), together: false });
         }
@@ -518,7 +388,7 @@ impl<W> Machine<W> {
         }
         for xid in overdue {
             if let Some(sent) = self.requests.in_flight(xid) {
-                let header = self.header(&sent.message, sent.xid, sent.slot);
+                let header = self.known.header(self.ends.target, &sent.message, sent.xid, sent.slot);
                 out.push(Output::Again { header, message: sent.message.clone() });
             }
         }
@@ -527,7 +397,7 @@ impl<W> Machine<W> {
     fn say_goodbye(&mut self, message: Arc<Message>, waiter: W, now: Duration, out: &mut Vec<Output<W>>) {
         match self.requests.begin(&message, waiter, limits::RESEND_MIN, now, out) {
             Ok(begun) => {
-                let header = self.header(&message, begun.xid, begun.slot);
+                let header = self.known.header(self.ends.target, &message, begun.xid, begun.slot);
                 out.push(Output::Send { header, message, together: false });
             }
             Err(_) => out.push(Output::Full),

@@ -199,12 +199,12 @@ impl<W> Machine<W> {
             Event::Sought { here: true } | Event::Reached => self.opening.stage = Stage::Ask,
             Event::Sought { here: false } => {
                 self.opening.stage = Stage::Reach;
-                self.opening.untried = self.nids.iter().filter(|nid| !nid.is_lo()).cloned().collect();
+                self.opening.untried = self.ends.nids.iter().filter(|nid| !nid.is_lo()).cloned().collect();
             }
             Event::Failed(failure) => self.failed(failure),
             Event::Elsewhere => {
                 self.opening.untried.clear();
-                self.failed(Failure::Again(format!("{} has moved", self.target)));
+                self.failed(Failure::Again(format!("{} has moved", self.ends.target)));
             }
             Event::Connected(result) => self.connected(result),
             Event::Restated => {
@@ -249,7 +249,7 @@ impl<W> Machine<W> {
                 }
             }
             Err(code) => {
-                let failure = self.known.refused(code, self.target, &self.fsname);
+                let failure = self.known.refused(code, self.ends.target, &self.ends.fsname);
                 self.failed(failure);
             }
         }
@@ -267,13 +267,13 @@ impl<W> Machine<W> {
             }
             Stage::Pause => {
                 if let Some(code) = self.barred {
-                    return Some(self.give_up(code, format!("{} is not asked: {code}", self.target)));
+                    return Some(self.give_up(code, format!("{} is not asked: {code}", self.ends.target)));
                 }
                 self.opening.stage = Stage::Seek;
-                Some(self.opening.pause(self.pace().connect))
+                Some(self.opening.pause(self.pacing.get().connect))
             }
             Stage::Seek => {
-                let nothing = format!("no address of {} is known", self.target);
+                let nothing = format!("no address of {} is known", self.ends.target);
                 self.opening.failure = Failure::Again(nothing);
                 self.opening.untried.clear();
                 Some(Step::Seek)
@@ -285,7 +285,7 @@ impl<W> Machine<W> {
             Stage::Ask => Some(Step::Connect(self.next_connect())),
             // Whoever asks for steps says how each went; this one did not.
             Stage::Asked | Stage::Restating => {
-                self.failed(Failure::Again(format!("{} was not asked", self.target)));
+                self.failed(Failure::Again(format!("{} was not asked", self.ends.target)));
                 None
             }
             Stage::Forgotten { first, evicted } => {
@@ -298,7 +298,7 @@ impl<W> Machine<W> {
                 (!evicted.is_empty()).then(|| Step::Do(evicted.into_iter().map(answer).collect()))
             }
             Stage::Replay => self.replay(now),
-            Stage::Restate if self.known.recovering && self.pace().restate => {
+            Stage::Restate if self.known.recovering && self.pacing.get().restate => {
                 self.opening.stage = Stage::Restating;
                 Some(Step::Restate)
             }
@@ -342,9 +342,9 @@ impl<W> Machine<W> {
         self.known.epoch += 1;
         self.requests.restate_nothing();
         Connect {
-            client: self.client,
+            client: self.ends.client,
             features: 0,
-            fsname: self.fsname.clone(),
+            fsname: self.ends.fsname.clone(),
             boot: self.known.boot,
             session_epoch: self.known.epoch,
             committed: self.commits.highest(),
@@ -356,13 +356,13 @@ impl<W> Machine<W> {
     fn resume(&mut self, connected: &Connected) -> Result<(), String> {
         if connected.resumed && self.known.boot == 0 {
             // It was asked before the session was forgotten here.
-            return Err(format!("the session with {} is over", self.target));
+            return Err(format!("the session with {} is over", self.ends.target));
         }
         let same_boot = connected.resumed && connected.boot == self.known.boot;
         if same_boot && self.known.session != 0 && connected.session != self.known.session {
             // What this process had there is over; the next attempt begins anew, and tells what is lost.
             self.known.boot = 0;
-            let problem = format!("somebody else has taken the session with {} over", self.target);
+            let problem = format!("somebody else has taken the session with {} over", self.ends.target);
             self.opening.certain.push_back(Step::Do(vec![Output::Note(Note::TakenOver(problem.clone()))]));
             return Err(problem);
         }
@@ -381,10 +381,10 @@ impl<W> Machine<W> {
         let (replays, resends) = (plan.replays.len(), plan.resends.len());
         let note = Note::Connected { outcome, replays, resends };
         self.opening.certain.push_back(Step::Do(vec![Output::Note(note)]));
-        if self.pace().replay {
+        if self.pacing.get().replay {
             plan.replays.iter().for_each(|replay| self.commits.replays(replay.told));
         }
-        self.opening.replays = match self.pace().replay {
+        self.opening.replays = match self.pacing.get().replay {
             true => plan.replays.into(),
             false => VecDeque::new(),
         };
@@ -465,7 +465,7 @@ impl<W> Machine<W> {
                 }
             }
             Err(code @ (Code::TryAgain | Code::NoSession | Code::NotHere)) => {
-                self.failed(Failure::Again(format!("{} refuses a replay: {code}", self.target)));
+                self.failed(Failure::Again(format!("{} refuses a replay: {code}", self.ends.target)));
             }
             Err(code) => {
                 let told = self.requests.replay_refused(transno).unwrap_or(transno);
@@ -480,7 +480,7 @@ impl<W> Machine<W> {
 
     fn begin_replay(&mut self, replay: Retained<Message>, now: Duration) -> Step<W> {
         let Retained { xid, slot, transno, message, .. } = replay;
-        let mut header = self.header(&message, xid, slot);
+        let mut header = self.known.header(self.ends.target, &message, xid, slot);
         header.flags |= FLAG_REPLAY;
         header.transno = transno;
         let patience = limits::RESEND_MIN;
@@ -499,12 +499,12 @@ impl<W> Machine<W> {
     fn resend(&mut self, now: Duration) -> Option<Step<W>> {
         let (mut out, mut outgoing) = (Vec::new(), Vec::new());
         for sent in mem::take(&mut self.opening.resends) {
-            let patience = self.resend_after(&sent.message, now);
+            let patience = self.requests.resend_after(&sent.message, self.pacing.get(), now);
             // Its caller may have gone during the replays.
             if !self.requests.moved(sent.xid, now, patience, &mut out) {
                 continue;
             }
-            let mut header = self.header(&sent.message, sent.xid, sent.slot);
+            let mut header = self.known.header(self.ends.target, &sent.message, sent.xid, sent.slot);
             header.flags |= FLAG_RESENT;
             outgoing.push((header, sent.message));
         }

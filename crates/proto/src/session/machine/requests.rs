@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::event::{Answered, Incoming, Output};
+use super::pace::Pace;
 use crate::code::Code;
 use crate::ids::{Transno, Xid};
 use crate::session::client::{Asks, Begun, ClientSession, Full, Limits, Outcome, Resumption, Sent};
@@ -154,6 +155,16 @@ impl<W> Requests<W> {
     pub fn unanswered(&self) -> impl Iterator<Item = (&Sent<Message>, Option<Duration>)> {
         let since = |sent: &Sent<Message>| self.flights.get(&sent.xid).map(|flight| flight.since);
         self.session.sent().map(move |sent| (sent, since(sent)))
+    }
+
+    /// When a request without a reply is sent again first.
+    pub(super) fn resend_after(&self, message: &Message, pace: Pace, now: Duration) -> Duration {
+        match pace.resend {
+            _ if message.waits => limits::RESEND_WAITING,
+            Some(resend) => resend,
+            None if message.pulses => limits::RESEND_MIN,
+            None => self.answers.patience(now, limits::RESEND_MAX),
+        }
     }
 
     /// How long answers take.

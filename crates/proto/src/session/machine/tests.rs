@@ -1,5 +1,6 @@
 //! Tables of events: what happens, and what the machine says to it.
 
+use crate::wire::header::SLOT_NONE;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use service::{Done, VERSION_OF_THIS};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
-use crate::mdt::opens::{ClosedSize, Opener};
+use crate::mdt::opens::{ClosedSize, OpenMode, Opener};
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
 
 /// A handle that is not known is one of before a restart, or closed already: that is no error.
@@ -63,7 +63,7 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
         Ok(done) => done,
         Err(error) => {
             // Its session is over: it is closed as all that the session had.
-            mdt.opens.open(request.fid, opener, closed.write, false);
+            mdt.opens.open(request.fid, opener, OpenMode { write: closed.write, size_known: false });
             ctx.data().opened(request.handle, request.fid);
             return Err(error);
         }

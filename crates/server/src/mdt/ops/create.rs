@@ -19,7 +19,7 @@ use service::Done;
 use super::open;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_NAME;
-use crate::mdt::opens::Opener;
+use crate::mdt::opens::{OpenMode, Opener};
 use crate::mdt::plan::Step;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, changelog, keys};
 
@@ -256,7 +256,7 @@ pub(super) fn opened(mdt: &Mdt, ctx: &Ctx, fid: Fid, opening: Option<Opening>) {
     if let Some(Opening { handle, writes }) = opening.filter(|opening| opening.writes || ctx.replay.is_none())
     {
         let opener = Opener { session: ctx.session().handle(), handle };
-        mdt.opens.open(fid, opener, writes, true);
+        mdt.opens.open(fid, opener, OpenMode { write: writes, size_known: true });
         ctx.data().opened(handle, fid);
     }
 }

@@ -11,7 +11,7 @@ use service::Done;
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
-use crate::mdt::opens::Opener;
+use crate::mdt::opens::{OpenMode, Opener};
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
 pub(in crate::mdt) fn open_file(mdt: &Mdt, ctx: &Ctx, request: &Open) -> Outcome {
@@ -73,7 +73,11 @@ pub(super) fn open_inode(
     }
     let reply = reply(&inode, handle);
     let done = if changes.is_empty() { Done::unchanged(reply) } else { mdt.commit(ctx, changes, reply)? };
-    mdt.opens.open(fid, Opener { session: ctx.session().handle(), handle }, write, known);
+    mdt.opens.open(
+        fid,
+        Opener { session: ctx.session().handle(), handle },
+        OpenMode { write, size_known: known },
+    );
     ctx.data().opened(handle, fid);
     let keep = if write { keep } else { keep | LOCK_OPEN };
     mdt.grants.keep_guarded(ctx, done, &inode, keep)

@@ -8,7 +8,7 @@ use proto::wire::Reply;
 use proto::wire::messages::{self as msg, OpenHeld, RestateOpens, StateOpens};
 use service::Done;
 
-use crate::mdt::opens::Opener;
+use crate::mdt::opens::{OpenMode, Opener};
 use crate::mdt::plan::{FETCHES_MAX, Halt, Step, Want};
 use crate::mdt::{Ctx, Mdt, Outcome};
 
@@ -46,7 +46,11 @@ fn restate(mdt: &Mdt, ctx: &Ctx, held: &OpenHeld) -> Step<Option<Want>> {
     let _inode = mdt.names.locks.inodes(&[fid]);
     match mdt.names.read_inode(ctx.reads(), fid) {
         Ok(Some(_)) => {
-            mdt.opens.open(fid, Opener { session: ctx.session().handle(), handle }, false, true);
+            mdt.opens.open(
+                fid,
+                Opener { session: ctx.session().handle(), handle },
+                OpenMode { write: false, size_known: true },
+            );
             ctx.data().opened(handle, fid);
         }
         Ok(None) => {

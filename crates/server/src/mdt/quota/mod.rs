@@ -26,7 +26,8 @@ use proto::{Code, Cred, Transno};
 use rt::{Rt, Time};
 use service::{Env, Recovery, Stop, code_of};
 use smallvec::SmallVec;
-use store::sums::{self, INODE_OWNERS, put_right, sum_of};
+use store::recount::put_right;
+use store::sums::{self, INODE_OWNERS, sum_of};
 use store::{Batch, Change, Need, Store, StoreError};
 
 use super::inode::Inode;

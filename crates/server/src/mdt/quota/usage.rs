@@ -1,4 +1,4 @@
-//! What an owner has of the targets' space. Each target counts its own, in the commits of its objects ([`store::sums::BLOCK_OWNERS`]).
+//! What an owner has of the targets' space. Each target counts its own, in the commits of its objects ([`store::object::BLOCK_OWNERS`]).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use proto::wire::Reply;
 use proto::wire::messages::{self as msg, GetObjectAttr};
 use proto::{ClientId, Code, Fid, Layout, ObjectId, OstIndex};
 use rpc::Role;
-use store::sums::OBJECTS;
+use store::object::OBJECTS;
 
 use crate::mdt::keys;
 use crate::mdt::testing::{NODE, World, ask};

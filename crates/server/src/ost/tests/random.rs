@@ -95,7 +95,7 @@ fn run(seed: u64, crashes: usize) -> u64 {
     sim.run(async {
         let mut server = Server::make(&sim).await;
         // On and off, for each has its own ways to go wrong.
-        server.target.handler().data.tokens().set_contended_answers(seed.is_multiple_of(2));
+        server.target.handler().data.locks().tokens().set_contended_answers(seed.is_multiple_of(2));
         let history = Arc::new(Mutex::new(History::default()));
         let clients: [Arc<Fake>; CLIENTS] =
             std::array::from_fn(|n| Fake::new(&sim, &format!("client{n}"), 100 + n as u8, id(1)));

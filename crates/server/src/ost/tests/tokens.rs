@@ -169,7 +169,7 @@ fn a_destroyed_object_is_held_by_nobody() {
         let cancel = msg::ObjectRange { object: object(), start: 0, end: 10, number: u64::MAX };
         a.import.call(msg::CancelRanges { ranges: vec![cancel] }).await.expect("it is taken");
         assert_eq!(counts(&server).held, 1, "the rest");
-        server.target.handler().data.forget_locks(&[object()]);
+        server.target.handler().data.locks().forget(&[object()]);
         assert_eq!((counts(&server).held, a.figures().revocations), (0, 0));
     });
 }
@@ -194,7 +194,7 @@ fn ping_pong(contended_answers: bool) -> u64 {
     let sim = Sim::new(Options::seed(1));
     sim.run(async {
         let server = Server::make(&sim).await;
-        server.target.handler().data.tokens().set_contended_answers(contended_answers);
+        server.target.handler().data.locks().tokens().set_contended_answers(contended_answers);
         let clients: [Arc<Fake>; 4] = clients(&sim);
         let messages = || {
             let figures = clients.iter().map(|client| client.figures());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::owner::{COLD_GRACE, Record, Server, TTL};
+use proto::owner::{COLD_GRACE, RESTART_GRACE, Record, Server, TTL};
 use proto::wire::messages::{FormerOwner, Tenure, Wanted};
 use proto::{FsName, TargetId};
 use rt::{BoxFuture, Rt, Time};
@@ -306,7 +306,7 @@ fn free_for(record: Option<&Record>, since: Since, server: &Server, wanted: &Wan
         None => (if wanted.preferred { 0 } else { later(COLD_GRACE) }, true),
         Some(record) => {
             let at = if record.released { since.at } else { later(TTL) };
-            record.free_for(at, since.cold, server, wanted.preferred)
+            record.free_for(at, if since.cold { COLD_GRACE } else { RESTART_GRACE }, server, wanted.preferred)
         }
     }
 }

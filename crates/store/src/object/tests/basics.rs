@@ -440,7 +440,7 @@ fn nothing_is_written_for_one_that_is_over() {
         let extra = |author: &Arc<Author>| Extra { author: Some(author.clone()), keys: None };
         let data = |text: &'static [u8]| vec![Bytes::from_static(text)];
         target.objects.write(id(1), 0, data(b"abc"), at(9), None, extra(&author)).await?;
-        target.store.end(&author);
+        author.end(&target.store);
         let late = target.objects.write(id(1), 1, data(b"x"), at(9), None, extra(&author)).await;
         assert!(matches!(late, Err(StoreError::Over)));
         for end in [2, u64::MAX] {
@@ -464,7 +464,7 @@ fn no_step_is_made_for_one_that_is_over() {
             target.write(id(1), n << 14, b"x").await?;
         }
         let author = Arc::new(Author::default());
-        target.store.end(&author);
+        author.end(&target.store);
         let extra = Extra { author: Some(author), keys: None };
         let cut = target.objects.punch(id(1), 0, 1 << 20, at(9), None, extra).await;
         assert!(matches!(cut, Err(StoreError::Over)));

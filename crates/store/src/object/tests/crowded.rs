@@ -107,7 +107,7 @@ fn reserved_space_leaves_no_crowd() {
         for oid in [1, 2] {
             assert!(target.extent_count(id(oid))? <= 140, "{}", target.extent_count(id(oid))?);
         }
-        assert_eq!(target.objects.seek(id(1), 0, false)?.offset, None, "what was reserved is no data");
+        assert_eq!(target.objects.seek(id(1), 0, Seek::Data)?.offset, None, "what was reserved is no data");
         assert!(target.read(id(1), 0, 20_000).await? == [0; 20_000]);
         let want: Vec<u8> = (0..2000).map(|at| if at % 2 == 1 { b'x' } else { 0 }).collect();
         assert!(target.read(id(2), 0, 2000).await? == want);
@@ -146,7 +146,7 @@ fn what_was_committed_is_no_error() {
         rt.sleep(Duration::from_micros(70)).await;
         assert_eq!(target.objects.attr(id(1))?.size, 0);
         assert!(target.extent_count(id(1))? > 0, "it is at it");
-        target.store.fail(&StoreError::Poisoned);
+        target.store.shared.poison(&StoreError::Poisoned);
         receiver.await.expect("the task answers")?;
         Ok(())
     });

@@ -18,9 +18,9 @@ use rt::Rt;
 use rt::sim::{Options, Sim};
 
 use super::check;
-use super::files::Ready;
 use super::logged::Kept;
-use super::{By, Extra, Limits, Objects};
+use super::supply::Ready;
+use super::{By, Extra, Limits, Objects, Seek};
 use crate::check::Report;
 use crate::error::StoreError;
 use crate::label::Label;
@@ -112,7 +112,7 @@ impl Target {
     async fn findings(&self) -> Result<Vec<String>, StoreError> {
         let mut report = Report::default();
         check::structure_of(self.store.dir(), &*self.store, &mut report).await?;
-        crate::sums::check_of(&*self.store, &mut report)?;
+        crate::recount::check_of(&*self.store, &mut report)?;
         check::data_of(self.store.dir(), &*self.store, &Kept::default(), &mut report).await?;
         Ok(report.findings)
     }

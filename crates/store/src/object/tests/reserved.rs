@@ -6,10 +6,10 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn seek(target: &Target, id: ObjectId, offset: u64, hole: bool) -> Option<u64> {
+fn seek(target: &Target, id: ObjectId, offset: u64, what: Seek) -> Option<u64> {
     let mut at = offset;
     loop {
-        let Sought { offset, more } = target.objects.seek(id, at, hole).expect("memory does not fail");
+        let Sought { offset, more } = target.objects.seek(id, at, what).expect("memory does not fail");
         match offset {
             Some(next) if more => at = next,
             found => return found,
@@ -31,10 +31,10 @@ fn reserved_space_has_blocks_and_reads_as_zeros() {
         let again = target.objects.attr(id(1))?.blocks;
         assert!(again >= blocks && again < blocks + 40, "what is reserved is not reserved twice");
         assert_eq!(
-            (seek(&target, id(1), 0, false), seek(&target, id(1), 10_000, true)),
+            (seek(&target, id(1), 0, Seek::Data), seek(&target, id(1), 10_000, Seek::Hole)),
             (Some(10_000), Some(10_004))
         );
-        assert_eq!(seek(&target, id(1), 10_004, false), None);
+        assert_eq!(seek(&target, id(1), 10_004, Seek::Data), None);
         target.close().await?;
         let target = Target::open(&rt, Limits::default()).await?;
         assert_eq!(target.objects.attr(id(1))?.blocks, again);
@@ -93,7 +93,10 @@ fn what_is_reserved_can_be_written_on_a_full_disk() {
 #[test]
 fn data_and_holes_are_found() {
     check(async |_rt, target| {
-        assert_eq!((seek(&target, id(9), 0, false), seek(&target, id(9), 5, true)), (None, Some(5)));
+        assert_eq!(
+            (seek(&target, id(9), 0, Seek::Data), seek(&target, id(9), 5, Seek::Hole)),
+            (None, Some(5))
+        );
         // Adjacent over the border of a chunk, then a hole of many chunks.
         let border = super::super::CHUNK_BYTES;
         target.write(id(1), border - 100, &pattern(200, 1)).await?;
@@ -111,7 +114,7 @@ fn data_and_holes_are_found() {
         ];
         for (from, data, hole) in table {
             assert_eq!(
-                (seek(&target, id(1), from, false), seek(&target, id(1), from, true)),
+                (seek(&target, id(1), from, Seek::Data), seek(&target, id(1), from, Seek::Hole)),
                 (data, hole),
                 "{from}"
             );
@@ -122,10 +125,10 @@ fn data_and_holes_are_found() {
         }
         target.punch(id(2), 3000 * MIB, u64::MAX).await?;
         target.allocate(id(2), 0, 1100 * MIB).await?;
-        assert_eq!(seek(&target, id(2), 1024 * MIB + 1, false), None);
-        assert_eq!(seek(&target, id(2), 1, false), Some(512 * MIB));
+        assert_eq!(seek(&target, id(2), 1024 * MIB + 1, Seek::Data), None);
+        assert_eq!(seek(&target, id(2), 1, Seek::Data), Some(512 * MIB));
         target.destroy(&[id(1)]).await?;
-        assert!(matches!(target.objects.seek(id(1), 0, true), Err(StoreError::Gone)));
+        assert!(matches!(target.objects.seek(id(1), 0, Seek::Hole), Err(StoreError::Gone)));
         Ok(())
     });
 }

@@ -9,8 +9,10 @@ use std::time::Duration;
 use rt::sim::Rng;
 
 use super::*;
-use crate::object::{files::Ready, keys, summary};
-use crate::sums::{self, OBJECTS, Sums, sum_again};
+use crate::object::OBJECTS;
+use crate::object::{keys, summary, supply::Ready};
+use crate::recount::{self, sum_again};
+use crate::sums::Sums;
 use crate::target::Batch;
 
 /// Limits so small that the engine gets much of what a short test does, and lacks much of it.
@@ -50,7 +52,7 @@ fn in_directory<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Rt
 /// What differs from a full survey.
 fn wrong(target: &Target) -> Result<Vec<String>, StoreError> {
     let mut report = Report::default();
-    sums::check_of(&*target.store, &mut report)?;
+    recount::check_of(&*target.store, &mut report)?;
     Ok(report.findings)
 }
 

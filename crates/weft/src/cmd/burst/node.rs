@@ -117,7 +117,7 @@ fn carry_out(order: &Order) -> Result<(), Failure> {
     match &order.step {
         Step::Serve(serve) => place.serve(serve),
         Step::Mount(wanted) => place.mount(wanted),
-        Step::Unmount => place.unmount(false),
+        Step::Unmount => place.unmount(Way::Orderly),
         Step::Remove => place.remove(),
     }
 }
@@ -160,6 +160,15 @@ struct Burst {
     /// The start that the order is about.
     start: Option<u64>,
     fsname: FsName,
+}
+
+/// How a mount ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// What was written is sent first.
+    Orderly,
+    /// Nobody waits for it.
+    Detached,
 }
 
 impl Burst {
@@ -240,7 +249,7 @@ impl Burst {
         let record = Record { source: source.to_string(), mountpoint: mountpoint.clone(), made };
         let text = serde_json::to_vec(&record).unwrap_or_default();
         fs::write(self.at.join(RECORD), text).map_err(|error| self.failed(&error))?;
-        let mut options = mount::MountOptions::parse(&wanted.options, false)?;
+        let mut options = mount::MountOptions::parse(&wanted.options, mount::Unknown::Refused)?;
         options.client.key = Some(self.key(Role::Client));
         mount::mount(mount::Request { source, mountpoint, options, place: Place::Background }).map(drop)
     }
@@ -258,7 +267,7 @@ impl Burst {
         })
     }
 
-    fn unmount(&self, force: bool) -> Result<(), Failure> {
+    fn unmount(&self, way: Way) -> Result<(), Failure> {
         if !self.is_meant()? {
             return Ok(());
         }
@@ -280,7 +289,7 @@ impl Burst {
             _ => return Ok(()),
         }
         let gone = |error: io::Error| Failure::new(format!("{}: {}", path.display(), describe(&error)));
-        if force {
+        if way == Way::Detached {
             return fuse::session::detach(path).map_err(gone);
         }
         match mountpoint::state(path)? {
@@ -297,7 +306,7 @@ impl Burst {
             let _ = fs::remove_dir(&self.at);
             return Ok(());
         }
-        self.unmount(true)?;
+        self.unmount(Way::Detached)?;
         let record = self.record()?;
         self.end_processes()?;
         // The files of those that were killed go.

@@ -92,9 +92,7 @@ impl Sum {
     /// Bytes that come next, or behind a hole.
     pub fn add(&mut self, offset: u64, bytes: &[u8]) {
         self.hole_until(offset);
-        let len = bytes.len() as u64;
-        self.crc = join(self.crc, checksum(SUM, bytes), len, self.until == 0);
-        self.until += len;
+        self.append(checksum(SUM, bytes), bytes.len() as u64);
     }
 
     /// Zeros up to `end`: as many steps as their number has bits.
@@ -103,25 +101,26 @@ impl Sum {
         let (mut of_power, mut power) = (checksum(SUM, &[0]), 1u64);
         while left > 0 {
             if left & 1 != 0 {
-                self.crc = join(self.crc, of_power, power, self.until == 0);
-                self.until += power;
+                self.append(of_power, power);
             }
             left >>= 1;
             if left > 0 {
-                of_power = join(of_power, of_power, power, false);
+                of_power = checksum_combine(SUM, of_power, of_power, power);
                 power <<= 1;
             }
         }
+    }
+
+    /// `len` bytes come next whose sum is `crc`.
+    fn append(&mut self, crc: u64, len: u64) {
+        self.crc = if self.until == 0 { crc } else { checksum_combine(SUM, self.crc, crc, len) };
+        self.until += len;
     }
 
     /// As a description has it.
     pub fn text(&self) -> String {
         format!("{:016x}", self.crc)
     }
-}
-
-fn join(first: u64, second: u64, len: u64, is_first: bool) -> u64 {
-    if is_first { second } else { checksum_combine(SUM, first, second, len) }
 }
 
 #[cfg(test)]

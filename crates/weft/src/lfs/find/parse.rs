@@ -232,10 +232,10 @@ impl<W: World> Parser<'_, W> {
 
     fn test_of_name(&mut self, name: &str) -> Parsed<Option<Test>> {
         Ok(Some(match name {
-            "name" | "n" => Test::Name(self.glob(name, false)?),
-            "iname" => Test::Name(self.glob(name, true)?),
-            "path" | "wholename" => Test::Path(self.glob(name, false)?),
-            "ipath" | "iwholename" => Test::Path(self.glob(name, true)?),
+            "name" | "n" => Test::Name(self.glob(name)?),
+            "iname" => Test::Name(self.glob_of_any_case(name)?),
+            "path" | "wholename" => Test::Path(self.glob(name)?),
+            "ipath" | "iwholename" => Test::Path(self.glob_of_any_case(name)?),
             "type" | "t" => Test::Kind(self.kinds(name)?),
             "empty" => Test::Empty,
             _ => return Ok(None),
@@ -304,8 +304,12 @@ impl<W: World> Parser<'_, W> {
         self.valued(name, |word| word.to_str()?.parse().ok())
     }
 
-    fn glob(&mut self, name: &str, ignores_case: bool) -> Parsed<Glob> {
-        Ok(Glob { pattern: Bytes::copy_from_slice(self.value(name)?.as_bytes()), ignores_case })
+    fn glob(&mut self, name: &str) -> Parsed<Glob> {
+        Ok(Glob { pattern: Bytes::copy_from_slice(self.value(name)?.as_bytes()), ignores_case: false })
+    }
+
+    fn glob_of_any_case(&mut self, name: &str) -> Parsed<Glob> {
+        Ok(Glob { ignores_case: true, ..self.glob(name)? })
     }
 
     fn kinds(&mut self, name: &str) -> Parsed<u8> {

@@ -30,14 +30,24 @@ fn end(end: u64) -> String {
     if end == u64::MAX { "EOF".to_owned() } else { end.to_string() }
 }
 
-/// Lustre's name of a pattern.
-pub(super) fn pattern(overstriped: bool, on_mdt: bool, released: bool) -> &'static str {
-    match (overstriped, on_mdt, released) {
-        (_, true, _) => "mdt",
-        (true, false, false) => "raid0,overstriped",
-        (false, false, false) => "raid0",
-        (true, false, true) => "raid0,overstriped,released",
-        (false, false, true) => "raid0,released",
+/// How data is laid out.
+pub(super) struct Pattern {
+    pub(super) overstriped: bool,
+    pub(super) on_mdt: bool,
+    pub(super) released: bool,
+}
+
+impl Pattern {
+    /// Lustre's name of it.
+    pub(super) fn name(self) -> &'static str {
+        let Pattern { overstriped, on_mdt, released } = self;
+        match (overstriped, on_mdt, released) {
+            (_, true, _) => "mdt",
+            (true, false, false) => "raid0,overstriped",
+            (false, false, false) => "raid0",
+            (true, false, true) => "raid0,overstriped,released",
+            (false, false, true) => "raid0,released",
+        }
     }
 }
 
@@ -121,7 +131,13 @@ fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) 
         (
             shape,
             "lmm_pattern:       ",
-            pattern(component.overstriped, component.on_mdt, component.released).to_owned(),
+            Pattern {
+                overstriped: component.overstriped,
+                on_mdt: component.on_mdt,
+                released: component.released,
+            }
+            .name()
+            .to_owned(),
         ),
         (generation, "lmm_layout_gen:    ", of_component.to_string()),
         (offset, "lmm_stripe_offset: ", first(component).to_string()),
@@ -197,7 +213,9 @@ pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
                     (
                         style.fields.pattern,
                         "pattern:       ",
-                        pattern(hint.overstripe, part.on_mdt, false).to_owned(),
+                        Pattern { overstriped: hint.overstripe, on_mdt: part.on_mdt, released: false }
+                            .name()
+                            .to_owned(),
                     ),
                     (style.fields.offset, "stripe_offset: ", hint.start_index.to_string()),
                 ];

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::wire::Reply;
@@ -17,9 +18,10 @@ use proto::{Code, TargetId, Xid};
 use rt::sync::{Notify, Semaphore, oneshot};
 use rt::{Rt, Time};
 
+use super::Connection;
+use crate::hub::Hub;
 use crate::limits;
 use crate::session::Driver;
-use crate::tcp::Connection;
 
 /// A session: its target, and the handle that this gave it.
 pub(crate) type Key = (TargetId, u64);
@@ -404,3 +406,30 @@ impl Sessions {
 /// The session is not known any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended;
+
+/// What a target does with its sessions.
+impl Hub {
+    /// How long the client of a session has not been there, and whether it only went silent: nobody closed its
+    /// connection. `None` if it is there, or the session is over.
+    pub fn absent_for(&self, target: TargetId, session: u64) -> Option<(Duration, bool)> {
+        let absence = self.sessions().absence((target, session)).ok()??;
+        Some((self.rt().now() - absence.since, absence.silent))
+    }
+
+    /// What is waited for in the sessions of a target of this process, for diagnoses: the session and a line for each.
+    pub fn waits(&self, target: TargetId) -> Vec<(u64, String)> {
+        self.sessions().waits(target)
+    }
+
+    /// A session is over, as its target says: callbacks to it end, and are not begun any more. Every session that a
+    /// target ends has to be told, or it stays known here.
+    pub fn session_ended(&self, target: TargetId, session: u64) {
+        self.sessions().ended((target, session));
+    }
+
+    /// A session was ended against its client's will. As [`Hub::session_ended`]; a client that is connected learns of it at
+    /// once: its connection is closed, and it finds out when it connects again.
+    pub fn session_evicted(&self, target: TargetId, session: u64) {
+        self.sessions().evicted((target, session));
+    }
+}

@@ -18,14 +18,14 @@ use rt::net::{Receiver, Sender};
 use rt::sync::{Semaphore, oneshot};
 use rt::{Addr, Frame, Rt, Time};
 
-use super::handshake::{self, HandshakeError};
+use super::Driver;
 use crate::callback;
 use crate::event::{Either, Ended, race};
-use crate::frame::{self, FrameError};
+use crate::frame::{self, BulkChecksum, FrameError};
 use crate::hub::Hub;
 use crate::keys::Role;
 use crate::limits;
-use crate::session::Driver;
+use crate::tcp::handshake::{self, HandshakeError};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ pub(crate) struct Link {
     rt: Rt,
     addr: Addr,
     sender: Sender,
-    checksum: bool,
+    checksum: BulkChecksum,
     binding: [u8; 32],
     ended: Ended,
     /// When the other side was heard last.
@@ -229,7 +229,7 @@ impl Link {
         let connecting = Connecting { waiter, target, session_epoch, driver: driver.clone() };
         self.connects.lock().insert(xid, connecting);
         let _forget = ForgetConnect { link: self, xid };
-        self.put(frame::encode(header, &body, Vec::new(), self.checksum));
+        self.put(frame::encode(header, &body));
         match race(self.ended.wait(), answer).await {
             Either::First(()) => None,
             Either::Second(answer) => answer.ok(),
@@ -238,7 +238,7 @@ impl Link {
 
     /// Sends a request. If the connection breaks, connecting again sends it again.
     pub(crate) fn send(&self, header: Header, message: &Arc<Message>) {
-        self.put(frame::encode(header, &message.body, message.bulk.clone(), self.checksum));
+        self.put(frame::encode_with_bulk(header, &message.body, message.bulk.clone(), self.checksum));
     }
 
     /// Sends requests that the other side takes in one frame: in as few as they fit into.
@@ -270,7 +270,7 @@ impl Link {
             return self.send(header, message);
         }
         header.flags |= FLAG_RESENT | FLAG_ARRIVED;
-        self.put(frame::encode(header, &[], Vec::new(), false));
+        self.put(frame::encode(header, &[]));
     }
 
     /// Queues a frame.
@@ -417,7 +417,7 @@ fn batch_of(mut header: Header, requests: &[Outgoing]) -> Frame {
     };
     batch::mark(&mut header);
     let members: Vec<Member> = requests.iter().map(member).collect();
-    frame::encode(header, &batch::encode(&members), Vec::new(), false)
+    frame::encode(header, &batch::encode(&members))
 }
 
 struct ForgetConnect<'a> {

@@ -74,11 +74,11 @@ impl Answers {
         let frame = match &members[..] {
             [one] => {
                 (header.opcode, header.status) = (one.opcode, one.status);
-                frame::encode(header, &one.body, Vec::new(), false)
+                frame::encode(header, &one.body)
             }
             _ => {
                 batch::mark(&mut header);
-                frame::encode(header, &batch::encode(&members), Vec::new(), false)
+                frame::encode(header, &batch::encode(&members))
             }
         };
         Some((frame, classes))

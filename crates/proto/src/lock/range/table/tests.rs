@@ -43,7 +43,7 @@ impl World {
 
     fn ask(&mut self, holder: Holder, purpose: Purpose, write: bool, range: Range) -> u64 {
         self.next += 1;
-        let ask = Ask { id: self.next, holder, purpose, write, range };
+        let ask = Ask { id: self.next, holder, purpose, mode: Mode::of(write), range };
         let answer = self.table.ask(self.now, object(1), ask);
         if answer != Answer::Wait {
             self.answers.insert(self.next, answer);
@@ -136,8 +136,8 @@ fn readers_share_and_a_writer_calls_them_all_back() {
     assert_eq!(world.called(), Some((C, 5, 8, false)));
     world.answer(0, u64::MAX, false);
     assert_eq!(world.granted(id), Some((5, 8, true)), "others are there: no more than was asked for");
-    assert!(world.table.holds(object(1), A, false, Range::ALL), "what it could read it still can");
-    assert!(!world.table.holds(object(1), B, false, range(5, 6)));
+    assert!(world.table.holds(object(1), A, Mode::Read, Range::ALL), "what it could read it still can");
+    assert!(!world.table.holds(object(1), B, Mode::Read, range(5, 6)));
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn a_reader_lets_the_writer_go_on_reading() {
     assert_eq!(world.called(), Some((A, 10, 20, true)));
     world.answer(10, 50, true);
     assert_eq!(world.granted(id), Some((10, 20, false)));
-    assert!(world.table.holds(object(1), A, false, range(10, 50)));
-    assert!(!world.table.holds(object(1), A, true, range(10, 11)));
-    assert!(world.table.holds(object(1), A, true, range(50, u64::MAX)));
+    assert!(world.table.holds(object(1), A, Mode::Read, range(10, 50)));
+    assert!(!world.table.holds(object(1), A, Mode::Write, range(10, 11)));
+    assert!(world.table.holds(object(1), A, Mode::Write, range(50, u64::MAX)));
     let id = world.write(A, 12, 14);
     assert_eq!(world.called(), Some((B, 12, 14, false)), "its own right to read is not in its way");
     world.answer(10, 20, false);
@@ -165,7 +165,7 @@ fn interleaved_records(nanos: u64) -> (u64, u64) {
         world.now += nanos;
         let (start, end) = (record * RECORD, (record + 1) * RECORD);
         let holder = if record % 2 == 0 { A } else { B };
-        if !world.table.holds(object(1), holder, true, range(start, end)) {
+        if !world.table.holds(object(1), holder, Mode::Write, range(start, end)) {
             let id = world.write(holder, start, end);
             asked += 1;
             while let Some((of, ..)) = world.called() {
@@ -258,7 +258,7 @@ fn numbers_tell_the_old_from_the_new() {
     world.table.answered(0, &call, RangeRevoked { start: 0, end: u64::MAX, kept_read: false, number: 0 });
     let old = ObjectRange { object: object(1), start: 0, end: u64::MAX, number: call.number };
     world.table.cancelled(0, A, &old);
-    assert!(world.table.holds(object(1), A, true, range(20, 30)));
+    assert!(world.table.holds(object(1), A, Mode::Write, range(20, 30)));
     assert!(Numbers::new(2).draw() > call.number && Numbers::new(1).draw() <= call.number);
 }
 
@@ -320,7 +320,7 @@ fn a_destroyed_object_is_held_by_nobody() {
     world.table.drop_object(0, object(1));
     world.collect();
     assert!(world.granted(b).is_some());
-    assert!(!world.table.holds(object(1), A, false, range(0, 1)));
+    assert!(!world.table.holds(object(1), A, Mode::Read, range(0, 1)));
     assert!(!world.table.sessions.contains_key(&A));
 }
 
@@ -331,7 +331,7 @@ fn ping_pong(settings: Settings, clients: u64, rounds: u64) -> u64 {
     for round in 0..rounds {
         world.now += SECOND / 1000;
         let holder = Holder(round % clients + 1);
-        if world.table.holds(object(1), holder, true, range(0, 4096)) {
+        if world.table.holds(object(1), holder, Mode::Write, range(0, 4096)) {
             continue;
         }
         let id = world.write(holder, 0, 4096);
@@ -444,7 +444,8 @@ fn an_access_never_waits_for_who_waits_for_it() {
 #[test]
 fn what_was_held_before_a_restart_is_held_again() {
     let mut table = Table::new(Arc::new(Numbers::new(2)), Settings::default());
-    let ask = |holder, write, range| Ask { id: 0, holder, purpose: Purpose::Hold, write, range };
+    let ask =
+        |holder, write, range| Ask { id: 0, holder, purpose: Purpose::Hold, mode: Mode::of(write), range };
     let token = table.restate(object(1), ask(A, true, range(5, 10))).expect("nobody else says so");
     assert_eq!((token.start, token.end, token.write), (5, 10, true));
     assert!(table.restate(object(1), ask(B, false, range(9, 20))).is_none());
@@ -488,7 +489,7 @@ fn bounded(session: usize, total: usize) -> Settings {
 /// `holder` takes a little of an object.
 fn take(world: &mut World, holder: Holder, oid: u32) -> Answer {
     world.next += 1;
-    let ask = Ask { id: world.next, holder, purpose: Purpose::Hold, write: true, range: range(0, 10) };
+    let ask = Ask { id: world.next, holder, purpose: Purpose::Hold, mode: Mode::Write, range: range(0, 10) };
     let answer = world.table.ask(world.now, object(oid), ask);
     world.collect();
     answer
@@ -568,7 +569,8 @@ fn forgotten_contention_is_bounded() {
     for oid in 0..2 * FADING_MAX as u32 {
         for holder in [A, B] {
             world.next += 1;
-            let ask = Ask { id: world.next, holder, purpose: Purpose::Hold, write: true, range: range(0, 1) };
+            let ask =
+                Ask { id: world.next, holder, purpose: Purpose::Hold, mode: Mode::Write, range: range(0, 1) };
             world.table.ask(0, object(oid), ask);
             world.table.take_outputs();
         }

@@ -9,11 +9,10 @@ use proto::wire::{Reply, Request};
 use proto::{Code, Xid};
 use rt::sync::{Semaphore, oneshot};
 
+use super::{Carrier, Driver};
 use crate::event::Ended;
 use crate::import::RpcError;
 use crate::limits;
-use crate::session::Carrier;
-use crate::session::Driver;
 
 /// Sends requests that change nothing while the session is not open yet. The target treats them like replays: they pass
 /// while it recovers, and do not tell it that the client has no more replays. Cheap to clone.

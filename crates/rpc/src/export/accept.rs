@@ -1,15 +1,17 @@
 //! The servers' side of connections: accepts them, and finds out whose they are.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rt::Addr;
 use rt::net::{Conn, Listener};
 
 use super::connection::Connection;
 use super::door::{Door, Seldom};
-use super::handshake::{self, Opened};
 use crate::event::{Either, race};
 use crate::hub::Hub;
 use crate::limits;
+use crate::tcp::handshake::{self, Opened};
 
 /// How many connections a process has taken, and who waits to become one.
 pub(crate) struct Acceptance {
@@ -55,8 +57,18 @@ impl Drop for Place<'_> {
     }
 }
 
+impl Hub {
+    /// Accepts connections of peers that hold a key; returns where it listens.
+    pub async fn listen(&self, addr: &Addr) -> io::Result<Addr> {
+        let listener = self.rt().net().listen(addr).await?;
+        let addr = listener.addr();
+        self.rt().spawn(accept_loop(self.clone(), listener));
+        Ok(addr)
+    }
+}
+
 /// Takes connections until the hub closes.
-pub(crate) async fn accept_loop(hub: Hub, mut listener: Listener) {
+async fn accept_loop(hub: Hub, mut listener: Listener) {
     loop {
         match race(hub.ended().wait(), listener.accept()).await {
             Either::First(()) => return,

@@ -147,7 +147,7 @@ impl Model {
         let client = &mut self.clients[index];
         let holder = Holder(client.holder);
         client.asked.push((self.next, write, range));
-        let ask = Ask { id: self.next, holder, purpose, write, range };
+        let ask = Ask { id: self.next, holder, purpose, mode: Mode::of(write), range };
         let answer = self.table.ask(self.now, object(1), ask);
         self.collect();
         let id = self.next;
@@ -306,7 +306,7 @@ impl Model {
                 }
                 let byte = Range { start: at as u64, end: at as u64 + 1 };
                 let (held, write) = (one.held[at].0, one.held[at].0 == Right::Write);
-                let known = self.table.holds(object(1), Holder(one.holder), write, byte);
+                let known = self.table.holds(object(1), Holder(one.holder), Mode::of(write), byte);
                 assert!(held == Right::None || known, "byte {at} of {}: {held:?}", one.holder);
             }
         }

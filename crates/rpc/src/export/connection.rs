@@ -1,6 +1,6 @@
 //! One connection of a peer, as its server sees it: lets requests in, sends answers back.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -9,35 +9,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::identity;
-use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 use proto::wire::batch::{self, Member};
 use proto::wire::header::{
     FLAG_ARRIVED, FLAG_BATCH, FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY,
 };
 use proto::wire::messages::Connect;
 use proto::wire::{DecodeError, Header, Reply, Request};
-use proto::{Code, JobId, TargetId, TargetKind, Transno};
+use proto::{Code, TargetId, TargetKind};
 use rt::net::{Conn, Sender};
 use rt::sync::Notify;
 use rt::{Frame, Time};
 
-use super::admission::{Class, Lane, Load, Verdict};
+use super::admission::Class;
 use super::batch::Answers;
-use super::handshake::Opened;
+use super::parked::{Offered, Queue};
+use super::reply::{put_answer, refusal, reply_header, under_way};
+use super::sessions::{Gate, Key};
 use crate::event::{Either, Ended, race};
-use crate::frame::{self, FrameError};
+use crate::frame::{self, BulkChecksum, FrameError};
 use crate::hub::Hub;
 use crate::keys::Role;
 use crate::limits;
 use crate::service::{Answer, Call, Origin, Peer};
-use crate::sessions::{self, Gate};
+use crate::tcp::handshake::Opened;
 
 /// One connection of a peer.
 pub(crate) struct Connection {
     hub: Hub,
     sender: Sender,
     /// Whether bulk that goes out gets a checksum.
-    checksum: bool,
+    checksum: BulkChecksum,
     /// A number that only this connection has, known to both sides.
     binding: [u8; 32],
     peer: Peer,
@@ -52,14 +53,7 @@ pub(crate) struct Connection {
     /// Something was done: there may be room to read on.
     room: Notify,
     /// The sessions that live on it.
-    living: Mutex<BTreeSet<sessions::Key>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    load: Load,
-    plain: VecDeque<(Call, usize)>,
-    contending: VecDeque<(Call, usize)>,
+    living: Mutex<BTreeSet<Key>>,
 }
 
 /// What a frame brought.
@@ -70,63 +64,6 @@ struct Taken {
     said: Vec<Frame>,
     /// Where the answers of a batch gather.
     answers: Option<Arc<Answers>>,
-}
-
-enum Offered {
-    Run(Box<Call>),
-    Parked,
-    Full(Box<Call>),
-    Refused,
-}
-
-impl Queue {
-    fn offer(&mut self, call: Call, class: Class, calling: bool) -> Offered {
-        match self.load.admit(class, calling) {
-            Verdict::Run => {
-                self.load.enter(class);
-                return Offered::Run(Box::new(call));
-            }
-            Verdict::Park => {}
-            Verdict::Stop => return Offered::Full(Box::new(call)),
-            Verdict::Refuse => return Offered::Refused,
-        }
-        let (parked, lane, bytes) = match class {
-            Class::Plain(bytes) => (&mut self.plain, &mut self.load.plain, bytes),
-            Class::Contending(bytes) => (&mut self.contending, &mut self.load.contending, bytes),
-            Class::Reserved | Class::Waiting => return Offered::Full(Box::new(call)),
-        };
-        lane.park(bytes);
-        parked.push_back((call, bytes));
-        Offered::Parked
-    }
-
-    /// The next parked request, if one may run now.
-    fn unpark(&mut self) -> Option<(Call, Class)> {
-        let Load { plain, contending, .. } = &mut self.load;
-        let (call, class) = unpark_from(plain, &mut self.plain)
-            .map(|(call, bytes)| (call, Class::Plain(bytes)))
-            .or_else(|| {
-                let (call, bytes) = unpark_from(contending, &mut self.contending)?;
-                Some((call, Class::Contending(bytes)))
-            })?;
-        self.load.enter(class);
-        Some((call, class))
-    }
-
-    fn take_parked(&mut self) -> impl Iterator<Item = Call> + use<> {
-        let (plain, contending) = (std::mem::take(&mut self.plain), std::mem::take(&mut self.contending));
-        plain.into_iter().chain(contending).map(|(call, _)| call)
-    }
-}
-
-fn unpark_from(lane: &mut Lane, parked: &mut VecDeque<(Call, usize)>) -> Option<(Call, usize)> {
-    let (_, bytes) = parked.front()?;
-    if !lane.may_unpark(*bytes) {
-        return None;
-    }
-    let (call, bytes) = parked.pop_front()?;
-    lane.unpark(bytes);
-    Some((call, bytes))
 }
 
 /// Whether a connection that ended with such an error was not closed by anybody.
@@ -174,17 +111,17 @@ impl Connection {
     }
 
     /// A session lives here from now on.
-    pub(crate) fn settle(&self, key: sessions::Key) {
+    pub(crate) fn settle(&self, key: Key) {
         self.living.lock().insert(key);
     }
 
     /// A session ended, or lives elsewhere.
-    pub(crate) fn unsettle(&self, key: sessions::Key) {
+    pub(crate) fn unsettle(&self, key: Key) {
         self.living.lock().remove(&key);
     }
 
     /// The sessions that live here, and do no more.
-    pub(crate) fn take_settled(&self) -> BTreeSet<sessions::Key> {
+    pub(crate) fn take_settled(&self) -> BTreeSet<Key> {
         std::mem::take(&mut self.living.lock())
     }
 
@@ -522,7 +459,7 @@ impl Connection {
         }
         // A connection that is gone needs no answer.
         let checksum = way.checksum;
-        way.send(frame::encode(header, &body, bulk, checksum)).await;
+        way.send(frame::encode_with_bulk(header, &body, bulk, checksum)).await;
         if let Some((key, epoch)) = opened {
             sessions.told(key, epoch, self);
             if self.ended.is_ended() {
@@ -536,7 +473,7 @@ impl Connection {
     fn done(self: &Arc<Self>, classes: &[Class]) {
         {
             let mut queue = self.queue.lock();
-            classes.iter().for_each(|class| queue.load.leave(*class));
+            classes.iter().for_each(|class| queue.leave(*class));
         }
         loop {
             let Some((mut call, class)) = self.queue.lock().unpark() else { break };
@@ -562,54 +499,4 @@ impl Connection {
             Gate::Unknown => Some(refusal(header, Code::NoSession)),
         }
     }
-}
-
-/// Tells a client that asks again that its request is being carried out.
-fn under_way(mut header: Header, more: u16) -> Frame {
-    header.flags = FLAG_REPLY | FLAG_UNDER_WAY | more;
-    header.transno = Transno(0);
-    header.job = JobId::NONE;
-    frame::encode(header, &[], Vec::new(), false)
-}
-
-/// An answer that the target was not asked for.
-fn refusal(mut header: Header, code: Code) -> Frame {
-    header.flags = FLAG_REPLY;
-    header.transno = Transno(0);
-    header.job = JobId::NONE;
-    let (header, body, bulk) = put_answer(header, Answer::refuse(code));
-    frame::encode(header, &body, bulk, false)
-}
-
-/// The header of the reply to `call`, still without what the answer says.
-fn reply_header(call: &Call) -> Header {
-    Header {
-        flags: FLAG_REPLY,
-        session: call.session,
-        session_epoch: call.session_epoch,
-        ..frame::header(call.request.opcode(), call.target, call.xid)
-    }
-}
-
-fn put_answer(mut header: Header, answer: Answer) -> (Header, Vec<u8>, Vec<Bytes>) {
-    let Answer { result, mut bulk, transno, last_committed, room } = answer;
-    header.transno = transno;
-    header.last_committed = last_committed;
-    header.room = room;
-    let mut body = Vec::with_capacity(256);
-    let mut refusal = result.as_ref().err().copied();
-    if let Ok(reply) = &result {
-        reply.put_body(&mut body);
-        let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
-        if reply.opcode() != header.opcode || body.len() > BODY_BYTES_MAX || bulk_bytes > BULK_BYTES_MAX {
-            tracing::error!(target = %header.target, opcode = header.opcode, "an answer that cannot be sent");
-            refusal = Some(Code::TooBig);
-        }
-    }
-    if let Some(code) = refusal {
-        header.status = code.to_u32();
-        body.clear();
-        bulk.clear();
-    }
-    (header, body, bulk)
 }

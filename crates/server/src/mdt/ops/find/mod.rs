@@ -1,0 +1,300 @@
+//! Find: a page of a search, as the name space was at one moment.
+//!
+//! A search walks down from its start on a snapshot of the store. Of each directory it looks at all entries first, then at what lies in
+//! the directories among them. Where it is, the request says; so a page can be asked for again. The reading goes in small jobs
+//! away from the threads that serve, a few at the same time, and no guard is held. What a job found is taken in the order of the walk; what
+//! the page has no room for is found again for the next one.
+
+mod job;
+mod search;
+mod walk;
+
+use std::sync::Arc;
+
+use proto::Code;
+use proto::find::{Expr, QueryError, Test};
+use proto::wire::messages::{Find, Found};
+use proto::wire::{Reply, Wire};
+use service::Done;
+
+use crate::mdt::{Mdt, Outcome, keys};
+use search::Search;
+use walk::Walk;
+
+/// Bytes of a page at most, and at least whatever the client says.
+const PAGE_BYTES_MAX: usize = 900 << 10;
+const PAGE_BYTES_MIN: usize = 4 << 10;
+/// Entries that one job looks at, about.
+const JOB_ENTRIES: usize = 4096;
+/// How deep below its start a search goes at most.
+const DEPTH_MAX: usize = 8192;
+/// Bytes of a path below the start at most.
+const PATH_BYTES_MAX: usize = 64 << 10;
+
+pub(in crate::mdt) async fn find(mdt: &Mdt, request: &Find) -> Outcome {
+    let query = Expr::decode(request.query.clone()).map_err(|error| match error {
+        QueryError::Unknown(_) => Code::NotSupported,
+        QueryError::TooLarge | QueryError::Damaged => Code::Invalid,
+    })?;
+    if request.path.len() > PATH_BYTES_MAX {
+        return Err(Code::NameTooLong.into());
+    }
+    let (number, snapshot) = mdt.searches.snapshot(request.snapshot).await?;
+    let judges_layouts = query.has(Test::is_of_layout);
+    let search = Arc::new(Search {
+        snapshot,
+        query,
+        judges_layouts,
+        request: request.clone(),
+        mdt: mdt.store.label().target.index,
+        bytes_max: (request.bytes_max as usize).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX),
+    });
+    let walk = Walk::new(search, number);
+    let mut walk = mdt.rt.offload(move || walk.begun()).await?;
+    while !walk.is_done() {
+        walk = walk.step(mdt).await?;
+    }
+    let page = walk.page();
+    if page.next.is_none() {
+        mdt.searches.end(number);
+    }
+    Ok(Done::unchanged(Reply::Find(page)))
+}
+
+/// What it takes of a page.
+fn bytes_of(found: &Found) -> usize {
+    let mut encoded = Vec::with_capacity(128);
+    found.put(&mut encoded);
+    encoded.len()
+}
+
+/// The first key behind `key`.
+fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// The name in the key of an entry.
+fn name_in(key: &[u8]) -> Option<&[u8]> {
+    key.get(keys::ENTRY_NAME_AT..).filter(|name| !name.is_empty())
+}
+
+fn path_below_start(below: &[u8], name: &[u8]) -> Vec<u8> {
+    if below.is_empty() { name.to_vec() } else { [below, b"/", name].concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use bytes::Bytes;
+    use proto::find::{Glob, Span};
+    use proto::wire::messages::{FIND_ENTRY, FindPlace, FoundPage, OPEN_WRITE};
+    use proto::{Cred, Fid};
+
+    use super::*;
+    use crate::mdt::testing::{Client, World, user};
+
+    fn find(start: Fid, query: Expr) -> Find {
+        Find {
+            start,
+            path: Bytes::from_static(b"/m"),
+            query: query.encode(),
+            depth_min: 0,
+            depth_max: u32::MAX,
+            wants: 0,
+            bytes_max: 0,
+            snapshot: 0,
+            behind: None,
+            cred: Cred::root(),
+        }
+    }
+
+    fn all() -> Expr {
+        Expr::All(vec![])
+    }
+
+    fn named(pattern: &'static str) -> Expr {
+        Expr::Test(Test::Name(Glob { pattern: Bytes::from(pattern), ignores_case: false }))
+    }
+
+    fn text(path: &Bytes) -> String {
+        String::from_utf8_lossy(path).into_owned()
+    }
+
+    /// Everything that a search finds, page by page; between the pages `meanwhile` happens.
+    fn search(client: &Client<'_>, find: &Find, meanwhile: impl Fn(usize)) -> Result<FoundPage, Code> {
+        let mut find = find.clone();
+        let mut sum = client.call(find.clone())?;
+        for round in 0.. {
+            let Some(next) = sum.next.take() else { break };
+            meanwhile(round);
+            (find.snapshot, find.behind) = (sum.snapshot, Some(next));
+            let page = client.call(find.clone())?;
+            sum.found.extend(page.found);
+            sum.hidden.extend(page.hidden);
+            (sum.visited, sum.next) = (sum.visited + page.visited, page.next);
+        }
+        Ok(sum)
+    }
+
+    fn paths(page: &FoundPage) -> Vec<String> {
+        let mut paths: Vec<String> = page.found.iter().map(|found| text(&found.path)).collect();
+        paths.sort();
+        paths
+    }
+
+    fn check(client: &Client<'_>, find: &Find, expected: &[&str]) {
+        let page = search(client, find, |_| ()).expect("it is found");
+        assert_eq!(paths(&page), expected);
+    }
+
+    /// A tree of 3 directories of 400 files each, one of them below another one, and a deep chain; all paths.
+    fn tree(client: &Client<'_>) -> BTreeSet<String> {
+        let mut all = BTreeSet::from([String::new()]);
+        let mut fill = |dir: Fid, below: &str| {
+            all.insert(below.to_owned());
+            for n in 0..400 {
+                client.file(dir, &format!("file{n:03}"));
+                all.insert(format!("{below}/file{n:03}"));
+            }
+        };
+        let a = client.mkdir(Fid::ROOT, "a");
+        fill(a, "a");
+        fill(client.mkdir(a, "inner"), "a/inner");
+        fill(client.mkdir(Fid::ROOT, "b"), "b");
+        let (mut dir, mut below) = (Fid::ROOT, String::new());
+        for n in 0..30 {
+            dir = client.mkdir(dir, &format!("deep{n}"));
+            below = if below.is_empty() { "deep0".to_owned() } else { format!("{below}/deep{n}") };
+            all.insert(below.clone());
+        }
+        all
+    }
+
+    #[test]
+    fn all_of_a_tree_is_found_once_page_by_page() {
+        let world = World::new();
+        let client = world.client(1);
+        let expected = tree(&client);
+        let page = search(&client, &find(Fid::ROOT, all()), |_| ()).expect("it is found");
+        assert_eq!(page.visited, expected.len() as u64);
+        assert_eq!(paths(&page), expected.iter().cloned().collect::<Vec<_>>());
+        assert_eq!(world.target.handler().searches.count(), 0, "it has come to its end");
+        let with_entries = Find { wants: FIND_ENTRY, ..find(Fid::ROOT, all()) };
+        let page = search(&client, &with_entries, |_| ()).expect("it is found");
+        assert_eq!(page.found.len(), expected.len());
+        assert!(
+            page.found.iter().all(|found| found.entry.as_ref().is_some_and(|of| of.attr.fid == found.fid))
+        );
+        let first = client.call(find(Fid::ROOT, all())).expect("a page");
+        assert!(first.next.is_some() && first.found.len() < 300, "{} in a page", first.found.len());
+        assert_eq!(world.target.handler().searches.count(), 1);
+    }
+
+    /// Whatever happens between its pages, a search finds what there was when it began.
+    #[test]
+    fn a_search_sees_one_moment() {
+        let world = World::new();
+        let client = world.client(1);
+        let expected = tree(&client);
+        let b = client.lookup(Fid::ROOT, "b").expect("it was made").fid;
+        let a = client.lookup(Fid::ROOT, "a").expect("it was made").fid;
+        let meanwhile = |round: usize| {
+            for n in 0..20 {
+                let n = (round * 20 + n) % 400;
+                let _ = client.unlink(b, &format!("file{n:03}"));
+                client.file(a, &format!("new{round}-{n}"));
+            }
+            if round == 1 {
+                client.rename((Fid::ROOT, "b"), (a, "moved"), 0, &Cred::root()).expect("a directory moves");
+            }
+            world.store.forget_known();
+        };
+        let page = search(&client, &find(Fid::ROOT, all()), meanwhile).expect("it is found");
+        assert_eq!(paths(&page), expected.into_iter().collect::<Vec<_>>());
+        let now = search(&client, &find(Fid::ROOT, named("new*")), |_| ()).expect("it is found");
+        assert!(now.found.len() >= 40, "the next search sees what was made meanwhile");
+    }
+
+    #[test]
+    fn depths_and_starts() {
+        let world = World::new();
+        let client = world.client(1);
+        let a = client.mkdir(Fid::ROOT, "a");
+        let b = client.mkdir(a, "b");
+        let file = client.file(b, "c");
+        let limited = |start, depth_min, depth_max| Find { depth_min, depth_max, ..find(start, all()) };
+        check(&client, &limited(Fid::ROOT, 0, 0), &[""]);
+        check(&client, &limited(Fid::ROOT, 0, 1), &["", "a"]);
+        check(&client, &limited(Fid::ROOT, 2, 9), &["a/b", "a/b/c"]);
+        check(&client, &limited(a, 1, 1), &["b"]);
+        check(&client, &find(file, all()), &[""]);
+        check(&client, &find(Fid::ROOT, named("m")), &[""]);
+        check(&client, &find(Fid::ROOT, Expr::Test(Test::Empty)), &["a/b/c"]);
+        client.unlink(b, "c").expect("it was made");
+        check(&client, &find(Fid::ROOT, Expr::Test(Test::Empty)), &["a/b"]);
+        let gone = client.call(find(file, all()));
+        assert_eq!(gone, Err(Code::Stale));
+    }
+
+    #[test]
+    fn what_the_caller_may_not_see_is_not_told() {
+        let world = World::new();
+        let client = world.client(1);
+        let root = Cred::root();
+        let closed = client.make(Fid::ROOT, "closed", 0o040_700, &root).expect("root may").fid;
+        let inner = client.make(closed, "inner", 0o040_755, &root).expect("root may").fid;
+        let file = client.make(inner, "secret", 0o100_644, &root).expect("root may").fid;
+        client.make(Fid::ROOT, "open", 0o100_600, &root).expect("root may");
+        let as_user = |start| Find { cred: user(5), ..find(start, all()) };
+        let page = search(&client, &as_user(Fid::ROOT), |_| ()).expect("the root is for all");
+        assert_eq!(paths(&page), ["", "closed", "open"]);
+        assert_eq!(page.hidden, [Bytes::from_static(b"closed")]);
+        for start in [inner, file] {
+            assert_eq!(client.call(as_user(start)), Err(Code::AccessDenied), "it lies below what is closed");
+        }
+        let page = search(&client, &as_user(closed), |_| ()).expect("its name is for all");
+        assert_eq!((paths(&page), page.hidden), (vec![String::new()], vec![Bytes::new()]));
+        let without_groups = Cred { groups: None, ..user(5) };
+        client.chmod(closed, 0o750);
+        assert_eq!(client.call(Find { cred: without_groups, ..as_user(Fid::ROOT) }), Err(Code::NeedGroups));
+        // A place that nobody gave out is no way around.
+        let behind = Some(FindPlace { dir: inner, descends: false, name: None });
+        assert_eq!(client.call(Find { behind, ..as_user(Fid::ROOT) }), Err(Code::AccessDenied));
+    }
+
+    #[test]
+    fn what_somebody_writes_is_told_apart() {
+        let world = World::new();
+        let client = world.client(1);
+        let file = client.file(Fid::ROOT, "f");
+        client.file(Fid::ROOT, "other");
+        let sized = |size| Expr::Test(Test::Size(Span { min: size, max: size }));
+        let handle = client.open(file, OPEN_WRITE, &Cred::root()).expect("a file").handle;
+        let page = client.call(find(Fid::ROOT, sized(9))).expect("it is found");
+        let open: Vec<_> = page.found.iter().map(|found| (text(&found.path), found.open)).collect();
+        assert_eq!(open, [("f".to_owned(), true)]);
+        assert!(page.found[0].entry.as_ref().is_some_and(|entry| entry.layout.is_some()));
+        client.close(file, handle, true, Some(9));
+        let page = client.call(find(Fid::ROOT, sized(9))).expect("it is found");
+        assert_eq!(page.found.iter().map(|found| found.open).collect::<Vec<_>>(), [false]);
+        assert_eq!(page.found[0].entry, None, "nobody has asked for it");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let world = World::new();
+        let client = world.client(1);
+        let asked =
+            |query: &'static [u8]| Find { query: Bytes::from_static(query), ..find(Fid::ROOT, all()) };
+        assert_eq!(client.call(asked(&[99])), Err(Code::NotSupported));
+        assert_eq!(client.call(asked(&[])), Err(Code::Invalid));
+        assert_eq!(client.call(Find { snapshot: 7, ..find(Fid::ROOT, all()) }), Err(Code::Gone));
+        let file = client.file(Fid::ROOT, "f");
+        let behind = |dir| Some(FindPlace { dir, descends: false, name: None });
+        assert_eq!(client.call(Find { behind: behind(file), ..find(Fid::ROOT, all()) }), Err(Code::Stale));
+        let a = client.mkdir(Fid::ROOT, "a");
+        let elsewhere = Find { behind: behind(Fid::ROOT), ..find(a, all()) };
+        assert_eq!(client.call(elsewhere), Err(Code::Stale));
+    }
+}
