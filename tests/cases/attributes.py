@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from .support import (
-    Open, Skip, as_root, as_user, at_once, both_ways, case, elsewhere, fork, get, path, put, result, same)
+    Open, Skip, as_root, as_user, at_once, both_ways, case, elsewhere, fork, get, names, path, put, result, same)
 
 NOBODY = 65534
 # close() does not wait until the access time is told.
@@ -149,6 +149,44 @@ def truncated_by_reader(a, b, run):
         put(path(a, "f"), b"x" * 100)
         os.close(os.open(path(b, "f"), os.O_RDONLY | os.O_TRUNC))
         same(os.stat(path(a, "f")).st_size, 0, "size")
+
+
+@case
+@both_ways
+def times_set_after_reading(a, b, run):
+    """A time of access that the other mount sets stays, although this one has read what it made before, and tells of that later."""
+    past = 1_000_000_000
+    for n in range(run.rounds(3, 20)):
+        made = [path(a, f"d{n}"), path(a, f"f{n}")]
+        os.mkdir(made[0])
+        put(made[1], b"x")
+        names(made[0])
+        get(made[1])
+        with Open() as files:
+            files.fd(made[1])
+            for name in (f"d{n}", f"f{n}"):
+                os.utime(path(b, name), (past, past))
+        time.sleep(1)
+        for top in (a, b):
+            for name in (f"d{n}", f"f{n}"):
+                same(os.stat(path(top, name)).st_atime, past, f"time of access of {name}")
+
+
+@case
+@as_root
+@both_ways
+def no_time_of_access(a, b, run):
+    """O_NOATIME is heeded, of files and of directories."""
+    os.mkdir(path(a, "d"))
+    put(path(a, "f"), b"x")
+    for name in ("d", "f"):
+        os.utime(path(a, name), (1_000_000_000, 1_000_000_000))
+        with Open() as files:
+            held = files.fd(path(a, name), os.O_RDONLY | os.O_NOATIME)
+            os.listdir(held) if name == "d" else os.read(held, 1)
+        time.sleep(1)
+        for top in (a, b):
+            same(os.stat(path(top, name)).st_atime, 1_000_000_000, f"time of access of {name}")
 
 
 @case

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import subprocess
+import time
 
 from .support import (RENAME_EXCHANGE, RENAME_NOREPLACE, Open, as_root, at_once, both_ways, case, elsewhere, get,
                       link_open_file, names, path, put, renameat2, result, same, Skip)
@@ -72,6 +73,77 @@ def mkdir_rmdir_seen(a, b, run):
         same(names(path(b, "d")), [], "new directory")
         os.rmdir(path(b, "d"))
         same(result(os.stat, path(a, "d")), "ENOENT", "removed directory")
+
+
+@case
+@both_ways
+def removed_directory_held(a, b, run):
+    """A directory that is open stays usable when it is removed, whoever made it and whoever removes it."""
+    def look(held):
+        os.fchmod(held, 0o700)
+        os.utime(held, (1, 1))
+        same(os.fstat(held).st_nlink, 0, "links")
+        same(os.listdir(held), [], "listing")
+        os.listxattr(held)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        same(result(os.open, "new", flags, 0o644, dir_fd=held), "ENOENT", "create")
+        same(result(os.mkdir, "new", dir_fd=held), "ENOENT", "mkdir")
+        same(result(os.open, "new", os.O_RDONLY, dir_fd=held), "ENOENT", "open")
+
+    for n in range(run.rounds(5, 100)):
+        for maker in (a, b):
+            for remover in (a, b):
+                os.mkdir(path(maker, "d"))
+                with Open() as files:
+                    held = files.fd(path(a, "d"), os.O_RDONLY | os.O_DIRECTORY)
+                    if n % 2:
+                        os.mkdir(path(remover, "other"))
+                        os.rename(path(remover, "other"), path(remover, "d"))
+                        look(held)
+                        os.rmdir(path(remover, "d"))
+                    else:
+                        os.rmdir(path(remover, "d"))
+                        look(held)
+
+
+@case
+@both_ways
+def removed_file_read(a, b, run):
+    """A file that is open to read on the mount that made it is read to its end, whoever removes or replaces it."""
+    for n in range(run.rounds(10, 200)):
+        for remover in (a, b):
+            put(path(a, "f"), bytes([n]) * 5000)
+            with Open() as files:
+                held = files.fd(path(a, "f"), os.O_RDONLY)
+                if n % 2:
+                    put(path(remover, "other"), b"other")
+                    os.rename(path(remover, "other"), path(remover, "f"))
+                else:
+                    os.unlink(path(remover, "f"))
+                same(os.fstat(held).st_nlink, 0, "links")
+                same(os.pread(held, 6000, 0) == bytes([n]) * 5000, True, "data")
+            result(os.unlink, path(a, "f"))
+
+
+@case
+@as_root
+@both_ways
+def removed_files_are_not_missed(a, b, run):
+    """Whoever has everything made durable is not told of a loss when others write files and remove them."""
+    os.mkdir(path(a, "d"))
+
+    def churn():
+        for _ in range(run.rounds(600, 6000)):
+            put(path(a, "d", "f"), b"x" * 100)
+            # Long enough for what was written to be on its way.
+            time.sleep(0.001)
+            os.unlink(path(a, "d", "f"))
+
+    def sync():
+        for _ in range(run.rounds(200, 2000)):
+            os.setxattr(a, "weft.sync", b"")
+
+    same(at_once(churn, sync), [None, None], "both")
 
 
 @case
