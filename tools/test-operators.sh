@@ -111,6 +111,31 @@ t_degraded() {
   until_true 5 avoids 4
 }
 
+# Kills all servers, and starts them again, each time in another order.
+shuffled() {
+  local line pid order
+  for line in $(seq 4 | shuf); do
+    pid=$(server_pid "$line")
+    kill -9 "$pid"
+    tail --pid="$pid" -f /dev/null
+  done
+  : > "$work/two.pids"
+  order=$(seq 4 | shuf)
+  echo "the servers start in the order" $order
+  for line in $order; do
+    case $line in
+      1) two_serve two-mgs 7001 "$work/two.mgs" ;;
+      2) two_serve two-mds 7002 "$work/two.mdt" ;;
+      3) two_serve two-oss1 7003 "$work/two.ost0" "$work/two.ost1" ;;
+      4) two_serve two-oss2 7004 "$work/two.ost2" "$work/two.ost3" ;;
+    esac
+    sleep "0.$((RANDOM % 10))"
+  done
+  # Line by line the MGS, the MDS and both OSSes.
+  paste <(printf '%s\n' $order) "$work/two.pids" | sort -n | cut -f 2 > "$work/sorted"
+  mv "$work/sorted" "$work/two.pids"
+}
+
 # Parameters that the MGS keeps: they reach what runs within a second and what starts, whatever is killed, until they are deleted.
 t_kept() {
   local osc="osc.$two_fsname-*.max_dirty_mb" ost="obdfilter.$two_fsname-*.sync_journal" cos="mdt.$two_fsname-*.commit_on_sharing"
@@ -151,15 +176,25 @@ END
   grep -q "^warning: osc.$two_fsname-OST0077-.*: nobody who is reached from here has such a parameter" "$work/err"
   lctl set_param -P -d "osc.$two_fsname-OST0077-*.max_dirty_mb"
   lctl llog_print params | cmp - "$work/params"
-  # Everything starts again, the MGS last: what its peers keep of it they hear from it.
+  # Other ways to write it: from a file, and with the device first.
+  lctl set_param -P -d jobid_var 'llite.*.max_cached_mb'
+  [ "$(lctl set_param -F "$work/params" | tail -n 1)" = "set_param: llite.*.max_cached_mb=64" ]
+  lctl llog_print params | cmp - "$work/params"
+  printf '%s\n' "- { index: 1, event: set_param, device: general, parameter: $ost, value: 7 }" \
+    "- { index: 2, event: conf_param, device: $two_fsname, parameter: sys.jobid_var, value: nodelocal }" > "$work/some"
+  must_fail 22 lctl set_param -F "$work/some"
+  until_true 1 each_is jobid_var nodelocal
+  must_fail 1 lctl set_param -F "$work/none"
+  lctl conf_param "$two_fsname-MDT0000.lov.qos_threshold_rr=25%" "$two_fsname.sys.jobid_var=procname_uid"
+  until_true 1 each_is jobid_var procname_uid
+  until_true 1 each_is "lod.$two_fsname-*.qos_threshold_rr" 25%
+  lctl conf_param -d "$two_fsname-MDT0000.lov.qos_threshold_rr"
+  must_fail 2 lctl conf_param "$two_fsname-OST0000.mdt.commit_on_sharing=1"
+  lctl set_param -P -d 'llite.*.max_cached_mb' && lctl set_param -P 'llite.*.max_cached_mb=64'
+  lctl llog_print params | cmp - "$work/params"
+  # Everything starts again, in any order: what its peers keep of it they hear from the MGS.
   umount "$two_a"
-  local pid
-  for pid in $(server_pid 4) $(server_pid 3) $(server_pid 2) $(server_pid 1); do
-    kill -9 "$pid"
-    tail --pid="$pid" -f /dev/null
-  done
-  : > "$work/two.pids"
-  two_servers
+  shuffled
   two_mount "$two_a"
   until_true 40 count_is "$ost" 4
   until_true 2 each_is "$ost" 1

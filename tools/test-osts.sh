@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# OSTs come and go: one that is lost is replaced, one is emptied and taken out, its index is used again; with real processes.
+# OSTs come and go: one that is lost is replaced, one is emptied and taken out, its index is used again; new files go where room is; with
+# real processes.
 # Usage: tools/test-osts.sh [CASE...]; needs root, bin/weft, python3, iproute2.
 
 . "$(dirname "$0")/lib.sh"
@@ -8,9 +9,10 @@
 LCTL=$(dirname "$WEFT")/lctl
 export WEFT_RUN=$work/run
 more=$work/more
-# The name of the file system of the case of that name.
-sparse=${two_fsname/w2/w3}
-trap 'umount -l "$more" 2>/dev/null; two_down; rm -rf --one-file-system "$work" "/etc/weft/$sparse".*.key' EXIT
+# The names of the file systems of the cases of these names.
+sparse=${two_fsname/w2/w3} room=${two_fsname/w2/w4}
+trap 'umount -l "$more" 2>/dev/null; two_down; umount -l "$work"/disk.? 2>/dev/null
+  rm -rf --one-file-system "$work" "/etc/weft/$sparse".*.key "/etc/weft/$room".*.key' EXIT
 
 lctl() { in_two timeout 60 "$LCTL" "$@"; }
 kill_server() {
@@ -283,8 +285,88 @@ t_sparse() {
   sed -i '$d' "$work/two.pids"
 }
 
+# room_disk INDEX MIB: a disk of that size, with an OST.
+room_disk() {
+  truncate -s "$2M" "$work/image.$1"
+  mkfs.ext4 -q -F "$work/image.$1"
+  mkdir -p "$work/disk.$1"
+  mount -o loop "$work/image.$1" "$work/disk.$1"
+  "$WEFT" format --ost --fsname "$room" --index "$1" --mgsnode 127.0.0.1:7201@tcp "$work/disk.$1/ost"
+}
+room_serve() { two_serve room 7201 "$work/r.mgs" "$work/r.mdt" "$work"/disk.?/ost; }
+# room_files DIR: makes 240 files there, and says how many of them lie on each OST.
+room_files() {
+  local index
+  mkdir "$more/$1"
+  touch "$more/$1/"{1..240}
+  for index in 0 1 2 3; do "$LFS" find "$more/$1" -type f --ost $index | wc -l; done | tr '\n' ' '
+}
+# room_has FROM TO: of 240 new files OST 3 has so many, and each of the others has at least 57. The first file has the MDT ask.
+room_has() {
+  local dir counts
+  dir=$(mktemp -u dir.XXXXXX)
+  touch "$more/ask" && rm "$more/ask" && sleep 1
+  read -r -a counts <<< "$(room_files "$dir")"
+  say "  of 240 files each OST has: ${counts[*]}"
+  [ "${counts[3]}" -ge "$1" ] && [ "${counts[3]}" -le "$2" ] && [ "${counts[0]}" -ge 57 ] && [ "${counts[1]}" -ge 57 ] && [ "${counts[2]}" -ge 57 ]
+}
+
+# OSTs of two sizes: new files go by the room, none to one that is full, and some again when it is not any more.
+t_room() {
+  local index pid
+  "$WEFT" format --mgs --fsname "$room" "$work/r.mgs"
+  "$WEFT" format --mdt --fsname "$room" --index 0 --mgsnode 127.0.0.1:7201@tcp "$work/r.mdt"
+  for index in 0 1 2; do room_disk $index 2000; done
+  room_disk 3 1000
+  room_serve
+  mkdir -p "$more"
+  in_two "$WEFT" mount "127.0.0.1:7201@tcp:/$room" "$more"
+  all_there() { [ "$("$LFS" osts "$more" | grep -c ' ACTIVE$')" = 4 ]; }
+  until_true 60 all_there
+  [ "$(lctl get_param -n lod.$room-*.qos_threshold_rr lod.$room-*.qos_prio_free lod.$room-*.qos_maxage | tr '\n' ' ')" = "17% 90% 5 " ]
+  lctl set_param "lod.$room-*.qos_maxage=1" > /dev/null
+  until_true 20 room_has 5 45
+
+  # The small one is full: nobody has to know that but the MDT.
+  "$LFS" setstripe -i 3 -c 1 "$more/large"
+  must_fail 1 dd if=/dev/zero "of=$more/large" bs=1M count=1000 conv=fsync status=none
+  grep -q "No space left" "$work/err"
+  until_true 20 room_has 0 0
+  lctl get_param "lod.$room-*.qos_ost_weights" | grep -q "ost_idx: 3, tgt_weight: 0,"
+  "$LFS" setstripe -c -1 "$more/all"
+  [ "$(stripes_of "$more/all" | tr ' ' '\n' | sort | tr -d '\n')" = 012 ]
+  head -c 9000000 /dev/urandom | tee "$work/random" > "$more/all"
+  sync "$more/all"
+  cmp "$work/random" "$more/all"
+  "$LFS" setstripe -i 3 -c 1 "$more/named"
+  [ "$("$LFS" getstripe -i "$more/named")" = 3 ]
+  rm "$more/large"
+  until_true 60 room_has 5 45
+
+  # Whoever does not want it says so, and that stays.
+  must_fail 22 lctl set_param "lod.$room-*.qos_prio_free=101"
+  lctl set_param -P --fsname "$room" "lod.*.qos_threshold_rr=100%" > /dev/null
+  until_true 10 room_has 57 63
+  pid=$(tail -n 1 "$work/two.pids")
+  kill -9 "$pid"
+  tail --pid="$pid" -f /dev/null
+  sed -i '$d' "$work/two.pids"
+  room_serve
+  until_true 60 room_has 57 63
+  [ "$(lctl get_param -n "lod.$room-*.qos_threshold_rr")" = 100% ]
+
+  pid=$(daemon_pid "$more")
+  umount "$more"
+  tail --pid="$pid" -f /dev/null
+  pid=$(tail -n 1 "$work/two.pids")
+  kill "$pid"
+  tail --pid="$pid" -f /dev/null
+  sed -i '$d' "$work/two.pids"
+  umount "$work"/disk.?
+}
+
 # The layouts and names of what follows are stated here, so the root's own do not matter.
 unset TWO_LAYOUT
 two_up || { say "the file system does not start"; exit 1; }
-for case in ${*:-lost removed striped sparse}; do check "$case" "t_$case"; done
+for case in ${*:-lost removed striped sparse room}; do check "$case" "t_$case"; done
 finish

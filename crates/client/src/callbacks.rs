@@ -68,6 +68,9 @@ impl Callbacks for CalledBack {
         if target.kind == TargetKind::Mdt {
             shared.names.ahead.lost();
             shared.names.meta.bits_lost();
+            if target == TargetId::mdt(0) {
+                shared.names.data.budgets.lost();
+            }
             let locked = shared.files.flocks.flocks_lost(target);
             shared.files.opens_lost(target, &locked);
         }

@@ -99,6 +99,11 @@ impl Import {
         self.driver.session()
     }
 
+    /// The features of the session; none before the first.
+    pub fn features(&self) -> u64 {
+        self.driver.look_at(|state| state.machine.known().features)
+    }
+
     /// The target's boot in which the session was opened last; 0 if there is no session.
     pub fn boot(&self) -> u64 {
         self.driver.look_at(|state| state.machine.known().boot)

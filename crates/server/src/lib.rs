@@ -6,6 +6,7 @@
 mod accept;
 mod check;
 mod data;
+mod given;
 mod mdt;
 mod mgs;
 mod ost;
@@ -30,6 +31,7 @@ use store::{Label, Owned, Store, StoreError};
 pub use accept::{Accepted, accept_older};
 pub use check::check_target;
 pub use data::TokenCounts;
+pub use given::give as give_parameters;
 pub use mdt::LockCounts;
 pub use replace::replace_lost;
 pub use service::{Held, Holding};
@@ -307,7 +309,8 @@ async fn serve<H: Handler + Counts>(
     }
     target.handler().started();
     if let Some(mgs) = mgs {
-        let follower = settings::Follower { hub: hub.clone(), target: id, mgs, watch: target.clone() };
+        let (watch, nids) = (target.clone(), label.mgs.clone());
+        let follower = settings::Follower { hub: hub.clone(), target: id, mgs, nids, store, watch };
         hub.rt().spawn(follower.follow());
     }
     let counts = target.handler().clone();

@@ -4,12 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::messages::{GetConfig, Setting};
-use proto::{Code, Settings, TargetId};
+use proto::{Code, Nid, Settings, TargetId};
 use rpc::{Hub, Import, RpcError};
 use service::Watch;
+use store::Store;
+
+use crate::given;
 
 /// How long the MGS may hold a question for news, in milliseconds.
 const WAIT_MS: u32 = 60_000;
+/// The same as long as the MGS has to be told what the target was given.
+const GIVEN_WAIT_MS: u32 = 1000;
 /// Pause after a refusal of the MGS.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -18,6 +23,9 @@ pub(crate) struct Follower {
     pub hub: Hub,
     pub target: TargetId,
     pub mgs: Arc<Import>,
+    /// Where the MGS is.
+    pub nids: Vec<Nid>,
+    pub store: Arc<Store>,
     pub watch: Arc<dyn Watch>,
 }
 
@@ -25,11 +33,15 @@ impl Follower {
     /// Takes what the MGS keeps until the target's sessions end.
     pub async fn follow(self) {
         let (fsname, mut known) = (self.hub.fsname().as_str().to_owned(), 0);
+        let mut given = given::load(&self.store).unwrap_or_else(|error| {
+            tracing::error!(target = %self.target, %error, "what the target was given when it was made");
+            Vec::new()
+        });
         loop {
             let question = GetConfig {
                 fsname: fsname.clone(),
                 known,
-                wait_ms: WAIT_MS,
+                wait_ms: if given.is_empty() { WAIT_MS } else { GIVEN_WAIT_MS },
                 pages: true,
                 settings_only: true,
             };
@@ -38,6 +50,9 @@ impl Follower {
                     let told = Settings::new(answered.reply.settings.unwrap_or_default());
                     told.behind(known).for_each(|setting| self.take(setting));
                     known = known.max(answered.reply.version);
+                    if !given.is_empty() {
+                        given = given::tell(&self.hub, &self.nids, &self.store, self.target, given).await;
+                    }
                 }
                 Err(RpcError::Closed) => return,
                 Err(RpcError::Refused(code)) => {

@@ -152,7 +152,12 @@ pub fn code_of(error: &StoreError) -> Code {
     }
 }
 
-/// What is to be known of a target's space besides, as [`Space`] tells it.
+/// What is to be known of a target's space besides, as [`Space`] tells it. A full one that nobody writes to looks whether there is room again, so
+/// that the next one who asks is told that.
 pub fn space_state(store: &Store) -> u32 {
-    if store.is_full() { Space::FULL } else { 0 }
+    if !store.is_full() {
+        return 0;
+    }
+    store.look_for_space();
+    Space::FULL
 }

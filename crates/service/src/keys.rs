@@ -13,6 +13,8 @@ pub const ACCEPTED: u8 = 0x03;
 pub const REFUSED: u8 = 0x04;
 /// `[REPLACES]`: the target takes the place of a lost one; the first sequence whose objects are not that one's.
 pub const REPLACES: u8 = 0x05;
+/// `[GIVEN]`: parameters that the target was given when it was made, and that the MGS does not keep yet.
+pub const GIVEN: u8 = 0x06;
 /// First of the prefixes that an MDT uses.
 pub const MDT: u8 = 0x10;
 /// First of the prefixes that the MGS uses.

@@ -450,6 +450,11 @@ impl Store {
         self.shared.is_full()
     }
 
+    /// Has somebody look whether there is room again.
+    pub fn look_for_space(&self) {
+        self.shared.look_for_space();
+    }
+
     /// Space of the disk, without what is kept back of it: nothing is available when what grows is refused.
     pub async fn space(&self) -> Result<rt::disk::Space, StoreError> {
         let space = self.dir.space().await?;

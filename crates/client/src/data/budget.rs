@@ -16,6 +16,7 @@ use proto::wire::messages::{HoldSpace, SpaceHeld};
 use proto::{Code, DataTarget, FileOwner};
 use rpc::Restate;
 use rt::sync::Semaphore;
+use rt::wait::join_all;
 use rt::{Rt, Time};
 use smallvec::SmallVec;
 
@@ -36,6 +37,8 @@ const FREE_UNTOLD_TIME: Duration = Duration::from_secs(10);
 const CHANGING_PAUSE: Duration = Duration::from_millis(200);
 /// For how long.
 const CHANGING_TIME: Duration = Duration::from_secs(4);
+/// How long what was written before is waited for when a limit is reached.
+const FLUSH_TIME: Duration = Duration::from_secs(4);
 /// How long the MGS may take to say what is in pools.
 const LEARN_TIME: Duration = Duration::from_secs(1);
 /// Who has written for an owner in this time has a lease, and hears of pools that change.
@@ -268,14 +271,15 @@ impl Budgets {
                 }
                 self.ask_for(&key, bytes).await?
             };
+            self.begin_ticks();
             if self.has(&key, bytes) {
-                self.begin_ticks();
                 continue;
             }
             if !is_flushed {
                 // What is written over data that is there takes no more space, and nobody knows before the targets have it.
                 is_flushed = true;
-                self.flush(owner).await;
+                // A target that does not answer keeps nobody from hearing of the limit.
+                self.rt.timeout(FLUSH_TIME, self.flush(owner)).await;
                 continue;
             }
             if !is_changing || self.rt.now() >= began + CHANGING_TIME {
@@ -292,11 +296,9 @@ impl Budgets {
 
     /// Sends what was written of an owner's.
     async fn flush(&self, owner: Owner) {
-        for file in self.back.dirty.files() {
-            if owner_of(&file) == owner {
-                self.back.flush_file(&file).await;
-            }
-        }
+        let files = self.back.dirty.files().into_iter().filter(|file| owner_of(file) == owner);
+        let flushing = files.map(|file| async move { self.back.flush_file(&file).await });
+        join_all(flushing).await;
     }
 
     /// Asks the MDT for `bytes`, and more. Says whether it may have more soon.
@@ -347,7 +349,8 @@ impl Budgets {
         let mut owners = self.owners.lock();
         let budget = owners.entry(key.clone()).or_default();
         budget.answered(&answer, (asked_at, least));
-        budget.told = held + answer.bytes;
+        // Of an owner without limits nothing is counted.
+        budget.told = if answer.free_ms > 0 { 0 } else { held + answer.bytes };
         Ok(answer.is_changing)
     }
 
@@ -389,6 +392,13 @@ impl Budgets {
             if let Err(error) = restate.call(hold(&key, self.held(&key), (0, 0))).await {
                 tracing::debug!(?key, %error, "the restarted MDT is not told what is held");
             }
+        }
+    }
+
+    /// The MDT has given this client up: what it permitted others may have been permitted since.
+    pub(crate) fn lost(&self) {
+        for budget in self.owners.lock().values_mut() {
+            (budget.known, budget.left, budget.told) = (Known::Nothing, 0, 0);
         }
     }
 

@@ -40,7 +40,7 @@ use crate::lock::RangeLocks;
 use crate::targets::Targets;
 
 pub(crate) use back::WriteBack;
-pub(crate) use budget::Budgets;
+pub(crate) use budget::{Budgets, Taking};
 pub(crate) use cache::Cache;
 pub(crate) use clean::Clean;
 pub(crate) use copy::{Copied, Side};

@@ -240,6 +240,11 @@ impl Data {
         Ok(assemble(plan, &mut given, offset, size))
     }
 
+    /// Whether the object may have something of what is to be asked.
+    pub(super) fn is_before_end(&self, ask: &Ask) -> bool {
+        self.locks.known_end(ask.place.object).is_none_or(|end| end > ask.offset)
+    }
+
     /// Keeps the first bytes of an object for whoever is about to read them, if they are still true when they are in the cache.
     pub(crate) fn keep_head(&self, object: ObjectId, bytes: &[Bytes], is_true: impl FnOnce() -> bool) {
         // In this order: whatever takes the object's range away drops what is being read of it.

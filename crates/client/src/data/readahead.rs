@@ -197,7 +197,8 @@ impl Data {
         for range in fetch {
             let (data, file, layout) = (self.clone(), file.clone(), layout.clone());
             let job = rpc::job::current();
-            self.rt.spawn(async move {
+            // In place: mostly all of a small file is here already.
+            self.rt.run_in_place(async move {
                 let fetching = std::pin::pin!(data.fetch(&file, &layout, range));
                 OfJob::new(job, fetching).await;
             });
@@ -292,7 +293,8 @@ impl Data {
         if !self.locks.table.still_counts(&pins) {
             return Err(Why::NoLock);
         }
-        let asks = plan.asks.into_iter().zip(readings);
+        // Behind the end of an object there is nothing to ask for.
+        let asks = plan.asks.into_iter().zip(readings).filter(|(ask, _)| self.is_before_end(ask));
         let given = join_all(asks.map(|(ask, reading)| self.read_object(ask, false, reading))).await;
         let given = given.into_iter().collect::<Result<Vec<_>>>();
         given.map(|_| ()).map_err(|_| Why::Failed)

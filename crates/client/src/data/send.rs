@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::layout::Place;
 use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
-use proto::wire::messages::{ObjectAttr, Write, WritePart, WriteParts};
-use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
+use proto::wire::messages::{Access, ObjectAttr, Write, WritePart, WriteParts};
+use proto::{Code, Cred, DataTarget, Fid, Layout, ObjectId, Transno};
 use rpc::job::OfJob;
 use rt::Time;
 use rt::wait::join_all;
@@ -43,6 +43,11 @@ fn in_requests(writes: Vec<(u64, Vec<Bytes>)>) -> Vec<(Vec<WritePart>, Vec<Bytes
     requests
 }
 
+/// Whether an OST has no such object any more.
+fn is_of_gone<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Refused(Code::Gone | Code::Stale)))
+}
+
 impl WriteBack {
     /// Sends `jobs`: what needs no waiting is done when this returns, the rest goes on by itself.
     pub(crate) fn send(self: &Arc<Self>, file: &Arc<FileState>, jobs: impl IntoIterator<Item = Job>) {
@@ -57,8 +62,10 @@ impl WriteBack {
         loop {
             let room = self.rooms.of(job.target);
             self.rooms.sent(&room, job.charge);
+            let ready = self.ready_to_send(file, &job).await;
+            // Behind that: what is granted of a new object by then counts for what its answer says.
             let sent = self.before_sent(file, &job);
-            let results = match self.placed_on(file, job.target).await {
+            let results = match ready {
                 Ok(()) => {
                     let owner = job.owner;
                     let writing = pin!(self.write_object(file, &mut job));
@@ -66,6 +73,9 @@ impl WriteBack {
                 }
                 Err(error) => vec![Err(error)],
             };
+            if results.iter().any(is_of_gone) {
+                self.note_if_gone(file).await;
+            }
             let Answered { charge, next, .. } = self.apply_answers(file, &job, sent, results);
             self.rooms.answered(&room, job.charge);
             self.rooms.give(job.target, charge);
@@ -107,6 +117,12 @@ impl WriteBack {
         if target.ost().is_some() { self.until_reopened(file).await } else { Ok(()) }
     }
 
+    /// Waits until a chunk may be sent: its target knows of the object, and that this client has locked it.
+    async fn ready_to_send(&self, file: &FileState, job: &Job) -> Result<()> {
+        self.placed_on(file, job.target).await?;
+        self.locks.make_known(job.chunk.object).await
+    }
+
     /// Waits until the MDT has the file, and does not know the size for good.
     async fn until_reopened(&self, file: &FileState) -> Result<()> {
         // Nobody knows of the objects of a file that is made nowhere.
@@ -128,9 +144,6 @@ impl WriteBack {
             Ok(target) => target,
             Err(error) => return vec![Err(error)],
         };
-        if let Err(error) = self.locks.make_known(object).await {
-            return vec![Err(error)];
-        }
         // In this order: whatever was locked is lost before the era changes.
         let era = target.era();
         if file.inner.lock().cache.is_lost(job.chunk) {
@@ -178,7 +191,7 @@ impl WriteBack {
         file: &Arc<FileState>,
         (place, offset): (Place, u64),
         data: &[u8],
-        (Call { time, sync, .. }, locked): (Call, bool),
+        (Call { time, sync, fences }, locked): (Call, bool),
     ) -> Result<()> {
         let Place { object, target: holder } = place;
         tracing::trace!(fid = %file.fid, ?object, offset, len = data.len(), locked, "write past the cache");
@@ -195,6 +208,8 @@ impl WriteBack {
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
         let write = Write { object, offset, time, locked, sync, owner: file.owner() };
         let rpcs = target.rpcs();
+        // The longest waiting is over.
+        file.check_fence(fences)?;
         let under = rpcs.begin(Way::WritePast, (offset, data.len() as u64), self.rt.now());
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
         under.done(self.rt.now());
@@ -206,6 +221,21 @@ impl WriteBack {
         inner.note(holder, answered.transno);
         inner.own.answered(object, answered.transno, &answered.reply);
         Ok(())
+    }
+
+    /// Objects of a file are gone: perhaps because the file is, which another client may have removed.
+    async fn note_if_gone(&self, file: &FileState) {
+        if file.inner.lock().gone {
+            return;
+        }
+        let is_there = Access { fid: file.fid, mask: 0, cred: Cred::root() };
+        let asked = match self.targets.settled_mdt_of(file.fid).await {
+            Ok(mdt) => mdt.call(is_there).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if asked == Err(Error::Refused(Code::Stale)) {
+            file.inner.lock().gone = true;
+        }
     }
 
     /// Takes the answers over. Data that an OST refused is dropped once the failure is on record: repeating it
@@ -232,11 +262,12 @@ impl WriteBack {
                 Err(error) => {
                     let error =
                         if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };
+                    inner.fail(error);
+                    // Nobody misses what was written to a file that was removed.
                     if !inner.gone {
                         tracing::warn!(fid = %file.fid, stripe = job.chunk.object.stripe, %error, "a write failed, its data is lost");
+                        self.losses.add();
                     }
-                    inner.fail(error);
-                    self.losses.add();
                 }
             }
         }

@@ -192,6 +192,14 @@ impl Data {
             } else {
                 let reserved = reserved_for(piece);
                 self.back.reserve(place.target, reserved as u32).await?;
+                // Whoever had to wait for room may have lost a lock of the file meanwhile.
+                if let Err(error) = file.check_fence(call.fences) {
+                    self.back.rooms.give(place.target, reserved);
+                    if stored == 0 {
+                        return Err(error);
+                    }
+                    break;
+                }
                 if !self.store_piece(file, (place, at), piece, (call, reserved), pins) {
                     break;
                 }

@@ -29,7 +29,7 @@ impl OpenFiles {
             Allocation::Zero { keep_size } => (true, keep_size),
         };
         let _taking = match open.is_limited() {
-            true => Some(self.names.data.budgets.take(file, Span::new(offset, len)).await?),
+            true => Some(self.permitted(file, Span::new(offset, len)).await?),
             false => None,
         };
         if !keep_size {

@@ -42,11 +42,9 @@ impl OpenFiles {
         let _taking = match to.is_limited() {
             true => {
                 // A caller that wants all of a file names the largest number there is.
-                self.names.layouts.current(source).await?;
-                let layout = self.names.layouts.there(source).await?;
-                let size = self.names.data.objects.true_size(source, &layout).await?;
+                let size = self.names.layouts.true_size(source, &self.names.data.objects).await?;
                 len = len.min(LIMITED_BYTES_MAX).min(size.saturating_sub(from_offset));
-                Some(self.names.data.budgets.take(target, Span::new(to_offset, len)).await?)
+                Some(self.permitted(target, Span::new(to_offset, len)).await?)
             }
             false => None,
         };
@@ -80,26 +78,28 @@ impl OpenFiles {
         len: u64,
         call: Call,
     ) -> Result<Copied> {
-        let mut relaying = [Relaying::default(), Relaying::default()];
+        let mut relaying = Relaying::default();
         loop {
-            self.names.layouts.current(source).await?;
-            let from_layout = self.names.layouts.there(source).await?;
             self.names.layouts.current(target).await?;
             if !target.layout()?.is_placed(to_offset, len) {
-                let size = self.names.data.objects.true_size(source, &from_layout).await?;
+                let size = self.names.layouts.true_size(source, &self.names.data.objects).await?;
                 let len = len.min(size.saturating_sub(from_offset));
                 self.names.layouts.placed(target, (to_offset, len)).await?;
             }
+            self.names.layouts.current(source).await?;
+            let from_layout = self.names.layouts.there(source).await?;
             let to_layout = self.names.data.back.placed(target).await?;
             let sides =
                 (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
             match self.names.data.copy_locked(&sides, (from_offset, to_offset), len, call).await {
                 // What was locked does not count any more: an OST has restarted, or ended the session.
                 Err(Error::Refused(Code::TryAgain)) => {}
-                Err(error)
-                    if self.names.layouts.relaid(source, &from_layout, error, &mut relaying[0]).await? => {}
-                Err(error)
-                    if self.names.layouts.relaid(target, &to_layout, error, &mut relaying[1]).await? => {}
+                Err(error) => {
+                    let files = [(&**source, &*from_layout), (&**target, &*to_layout)];
+                    if !self.names.layouts.relaid_one_of(&files, error, &mut relaying).await? {
+                        return Err(error);
+                    }
+                }
                 copied => return copied,
             }
         }

@@ -17,7 +17,7 @@ use rt::wait::join_all;
 use crate::data::Resize;
 use crate::files::{OpenFile, OpenFiles};
 use crate::lock::{Before, whole};
-use crate::names::{Ended, Made, NOT_OPEN, New, TO_LIST, Told as Answer, is_released, no_change};
+use crate::names::{Ended, Made, New, Told as Answer, is_released, no_change};
 use crate::{AttrChange, Caller, Error, Forget, Handle, OpenFlags, Result};
 
 impl OpenFlags {
@@ -251,10 +251,12 @@ impl OpenFiles {
         Ok((Answer::once(Attr { size: 0, blocks: 0, ..attr }), self.opened(caller, told, flags)))
     }
 
-    /// Opens a regular file.
+    /// Opens a regular file, or a directory to read it.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
         let session = self.session_of(fid);
-        if let Some((entry, mdt_handle)) = self.names.meta.open_again(caller, fid, flags) {
+        let meta = &self.names.meta;
+        let at_hand = meta.open_again(caller, fid, flags).or_else(|| meta.open_own(caller, fid, flags));
+        if let Some((entry, mdt_handle)) = at_hand {
             let told = Told {
                 attr: entry.attr.clone(),
                 layout: entry.layout.clone(),
@@ -310,30 +312,6 @@ impl OpenFiles {
             }
         }
         Ok(handle)
-    }
-
-    /// Opens a directory.
-    pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
-        let Some(own) = self.names.meta.open_own_dir(caller, fid) else {
-            return self.open(caller, fid, TO_LIST).await;
-        };
-        let told = Told {
-            attr: own.attr.clone(),
-            layout: None,
-            handle: NOT_OPEN,
-            transno: Transno(0),
-            xattrs: own.xattrs,
-            reopened: true,
-            session: None,
-        };
-        Ok(self.opened(caller, told, TO_LIST))
-    }
-
-    /// What a directory was, if it is open here and the MDT does not know that: somebody else has removed it since.
-    pub fn removed_dir(&self, fid: Fid) -> Option<Attr> {
-        let mut open = self.handles.all_open();
-        let open = open.find(|open| open.fid == fid && open.mdt_handle() == NOT_OPEN)?;
-        Some(Attr { nlink: 0, size: 0, ..open.attr.clone() })
     }
 
     /// Notes that a directory was read through `handle`: its access time follows at the close.

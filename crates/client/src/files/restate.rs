@@ -6,7 +6,6 @@ use proto::wire::messages::{OpenHeld, RestateOpens};
 use rpc::Restate;
 
 use crate::files::OpenFiles;
-use crate::names::NOT_OPEN;
 
 /// Open files in one message.
 const RESTATED_AT_ONCE: usize = 8192;
@@ -19,7 +18,7 @@ impl OpenFiles {
         let mut held: BTreeMap<u64, OpenHeld> = self
             .handles
             .all_open()
-            .filter(|open| !open.flags.write && open.mdt_handle() != NOT_OPEN)
+            .filter(|open| !open.flags.write)
             .map(|open| (open.mdt_handle(), OpenHeld { fid: open.fid, handle: open.mdt_handle() }))
             .collect();
         let in_use = self.names.meta.opens_in_use();

@@ -27,7 +27,8 @@ impl OpenFiles {
                 (Err(error), Some(layout)) if is_of_layout(error) => {
                     let told = self.names.layouts.fetch_entry(fid).await?.layout;
                     let moved = told.is_some_and(|told| !told.lies_as(&layout));
-                    if !moved && !self.names.layouts.still_sealed(fid, &layout, error, &mut relaying).await? {
+                    let sealed = [(fid, layout)];
+                    if !moved && !self.names.layouts.still_sealed(&sealed, error, &mut relaying).await? {
                         return Err(error);
                     }
                 }

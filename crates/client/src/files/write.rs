@@ -7,13 +7,18 @@ use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
 use proto::{Code, Layout, Timestamp};
 
-use crate::data::{Call, FileRef, Span};
+use crate::data::{Call, FileRef, Span, Taking};
 use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
 use crate::{Caller, Error, Handle, Result};
 
 impl OpenFiles {
-    /// Takes privileges away as a write of `caller` does, which were given after the file was opened.
+    /// Whether a file had set-user-id or set-group-id bits when it was opened.
+    pub fn is_privileged(&self, handle: Handle) -> bool {
+        self.handles.get(handle).is_ok_and(|open| open.attr.mode & (MODE_SETUID | MODE_SETGID) != 0)
+    }
+
+    /// Takes privileges away as a write of `caller` does.
     pub async fn drop_privileges(&self, handle: Handle, caller: &Caller) -> Result<()> {
         let open = self.handles.get(handle)?;
         self.drop_privileges_of(&open, caller, self.names.clock.time()).await
@@ -92,7 +97,7 @@ impl OpenFiles {
                     // Limits of pools depend on where it lies.
                     self.names.layouts.placed(file, (offset, span.len)).await?;
                 }
-                Some(Box::pin(self.names.data.budgets.take(file, span)).await?)
+                Some(Box::pin(self.permitted(file, span)).await?)
             }
             false => None,
         };
@@ -131,6 +136,19 @@ impl OpenFiles {
             file.inner.lock().write_through = false;
         }
         Ok(stored as u32)
+    }
+
+    /// Takes what the limits of the file's owner have left for a write. Where that lies may depend on the end of the file, which is
+    /// waited for while the file is being moved.
+    pub(super) async fn permitted(&self, file: &FileRef, span: Span) -> Result<Taking<'_>> {
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = file.layout()?;
+            match self.names.data.budgets.take(file, span).await {
+                Err(error) if self.relaid(file, &layout, error, &mut relaying).await? => {}
+                taken => return taken,
+            }
+        }
     }
 
     /// Whether the data is to be written again, under the layout that the file has now.
@@ -185,7 +203,8 @@ impl OpenFiles {
         }
     }
 
-    /// The first write through a handle takes setuid and setgid away, unless the superuser writes, and capabilities.
+    /// The first write through a handle takes capabilities away, whoever writes. What takes setuid and setgid away depends on who
+    /// writes, and not on who opened the file ([`crate::Posix`]).
     pub(super) async fn drop_own_privileges(&self, open: &OpenFile, time: Timestamp) -> Result<()> {
         if open.drops_privileges() {
             self.drop_privileges_of(open, &open.opener, time).await?;
@@ -207,9 +226,6 @@ impl OpenFiles {
 impl OpenFile {
     /// Whether the next write is the first one, and has privileges of the file to take away.
     fn drops_privileges(&self) -> bool {
-        let bits = self.attr.mode & (MODE_SETUID | MODE_SETGID);
-        // Capabilities go with the superuser's writes too.
-        let privileged = self.xattrs || self.opener.uid != 0 && bits != 0;
-        privileged && !self.wrote.load(Ordering::Relaxed)
+        self.xattrs && !self.wrote.load(Ordering::Relaxed)
     }
 }

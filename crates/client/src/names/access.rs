@@ -2,9 +2,15 @@
 //! before sees them all the same.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
 
-use proto::{Attr, Fid, Timestamp};
+use proto::wire::messages::{Close, NOT_OPEN};
+use proto::{Attr, Fid, JobId, Timestamp};
+use rpc::job::{self, OfJob};
+use rt::sync::OwnedSemaphorePermit;
 
+use super::close::Sizes;
 use crate::order::{LEAF, Mutex};
 
 /// The newest access of each file that is open, or is just being closed.
@@ -49,5 +55,49 @@ impl Accesses {
         let Some(time) = self.pending(attr.fid) else { return false };
         attr.atime = attr.atime.max(time);
         true
+    }
+}
+
+/// What was read, and of which the MDT does not know that.
+pub(super) struct Accessed {
+    fid: Fid,
+    job: JobId,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Sizes {
+    /// A handle has ended of what the MDT does not have open.
+    pub(super) fn close_own(&self, fid: Fid, permit: OwnedSemaphorePermit) {
+        if self.meta.accesses.pending(fid).is_some() {
+            self.closer.accessed(Accessed { fid, job: job::current(), permit });
+            self.data.back.dirty.arm();
+        }
+    }
+
+    /// Tells the MDT of accesses.
+    pub(super) async fn tell_accesses(self: Arc<Self>, accessed: Vec<Accessed>) {
+        // Whoever waits until all is told waits for the permits.
+        let (fids, _permits): (Vec<_>, Vec<_>) =
+            accessed.into_iter().map(|Accessed { fid, job, permit }| ((fid, job), permit)).unzip();
+        // It may have been read several times.
+        let fids: BTreeMap<Fid, JobId> = fids.into_iter().collect();
+        let telling = fids.into_iter().map(|(fid, job)| {
+            let sizes = self.clone();
+            async move {
+                let asking = pin!(sizes.tell_access(fid));
+                if !OfJob::new(job, asking).await {
+                    tracing::debug!(%fid, "the MDT does not hear of an access");
+                    sizes.meta.accesses.removed(fid);
+                }
+            }
+        });
+        self.targets.hub().together(telling.collect()).await;
+    }
+
+    /// Whether there is nothing left to tell.
+    async fn tell_access(&self, fid: Fid) -> bool {
+        let Some(atime) = self.meta.accesses.pending(fid) else { return true };
+        let close = Close { fid, handle: NOT_OPEN, atime: Some(atime), size: None, wrote: false };
+        self.meta.send_close(close).await.is_some()
     }
 }

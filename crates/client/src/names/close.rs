@@ -16,8 +16,9 @@ use rt::sync::{OwnedSemaphorePermit, Semaphore};
 use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, Sum};
-use crate::names::own_dirs::Accessed;
-use crate::names::{Layouts, MetadataCache, NOT_OPEN, Relaying};
+use crate::names::access::Accessed;
+use crate::names::own_opens::End;
+use crate::names::{Layouts, MetadataCache, Relaying};
 use crate::order::{CLOSES, Mutex};
 use crate::targets::Targets;
 use crate::{OpenFlags, Result};
@@ -74,7 +75,7 @@ struct Waiting {
     written: Vec<Pending>,
     /// Of files that this client made and never wrote: they wait for nothing but others of their kind.
     untouched: Vec<Pending>,
-    /// Directories that were listed.
+    /// What was read without the MDT having it open.
     accessed: Vec<Accessed>,
 }
 
@@ -134,8 +135,8 @@ impl Sizes {
     /// Ends `open`: at once if it has nothing to tell, else when the data is durable.
     pub(crate) async fn close(self: &Arc<Self>, open: Ended) {
         let Some(permit) = self.closer.permit().await else { return };
-        if open.handle == NOT_OPEN {
-            return self.close_own_dir(open.fid, permit);
+        if self.meta.own_opens.close(open.fid, open.handle) == End::Untold {
+            return self.close_own(open.fid, permit);
         }
         let atime = self.meta.accesses.pending(open.fid);
         if self.meta.stays_open(&open, atime.is_some()) {

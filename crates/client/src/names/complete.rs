@@ -86,8 +86,9 @@ impl Sizes {
                 Err(error) => return Err(error),
             };
             let moved = told.layout.as_ref().is_none_or(|told| !told.lies_as(&layout));
-            if !moved && !self.layouts.still_sealed(attr.fid, &layout, refused, &mut relaying).await? {
-                return Ok(merge(attr, Some(Sum::of(&layout, &[])), unsent));
+            let sealed = [(attr.fid, layout)];
+            if !moved && !self.layouts.still_sealed(&sealed, refused, &mut relaying).await? {
+                return Ok(merge(attr, Some(Sum::of(&sealed[0].1, &[])), unsent));
             }
             entry = told;
         }

@@ -153,6 +153,7 @@ impl Names {
             // What was told of its entries.
             self.ahead.all_settled().await;
         }
+        let _leaving = self.meta.leaving().await;
         let kept = self.meta.keeps_entries(parent);
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.targets.ask(parent, caller, unlink).await?;
@@ -226,12 +227,14 @@ impl Names {
             Known::File(fid) => self.meta.stamp_of(fid),
             _ => None,
         };
+        let _leaving = self.meta.leaving().await;
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(parent, caller, rename).await?;
         let renamed = answered.reply;
         let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
         [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
         let asked = changing.done(&[renamed.fid, replaced]);
+        self.meta.has_moved(renamed.fid);
         if let Some((fid, stamp)) = moved.filter(|(fid, _)| *fid == renamed.fid) {
             self.meta.learn_name(&asked, (new_parent, &new_name), (fid, Some(stamp)));
         }

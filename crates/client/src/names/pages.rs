@@ -38,8 +38,13 @@ impl Behind {
 
     /// Whether an entry lies behind this position.
     pub fn has_behind(&self, entry: &PageEntry) -> bool {
-        match (entry.cookie.cmp(&self.cookie), &self.name) {
-            (Ordering::Equal, Some(name)) => entry.name > *name,
+        self.has_name_behind(entry.cookie, &entry.name)
+    }
+
+    /// Whether a name with that hash lies behind this position.
+    pub(super) fn has_name_behind(&self, cookie: u64, of: &Name) -> bool {
+        match (cookie.cmp(&self.cookie), &self.name) {
+            (Ordering::Equal, Some(name)) => of > name,
             (order, _) => order.is_gt(),
         }
     }
@@ -107,8 +112,7 @@ impl Names {
     /// A page of a directory behind a position. With `plus`, the attributes of its files are fetched with it, for
     /// [`Names::entry`].
     pub async fn read_dir(&self, fid: Fid, behind: &Behind, plus: bool) -> Result<Page> {
-        if let Some(mut own) = self.meta.own_listing(fid) {
-            own.entries.retain(|entry| behind.has_behind(entry));
+        if let Some(own) = self.meta.own_page(fid, behind) {
             return Ok(own);
         }
         if let Some(kept) = self.meta.known_page(fid, behind) {

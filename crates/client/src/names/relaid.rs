@@ -11,7 +11,7 @@ use rt::wait::join_all;
 use rt::{Rt, Time};
 
 use super::restored::is_released;
-use crate::data::{FileState, WriteBack};
+use crate::data::{FileState, Objects, WriteBack};
 use crate::names::MetadataCache;
 use crate::targets::Targets;
 use crate::{Error, Result};
@@ -61,32 +61,61 @@ impl Layouts {
         error: Error,
         relaying: &mut Relaying,
     ) -> Result<bool> {
+        self.relaid_one_of(&[(file, layout)], error, relaying).await
+    }
+
+    /// The same of an operation with several files: an OST does not say which of them it refused.
+    pub(crate) async fn relaid_one_of(
+        self: &Arc<Self>,
+        files: &[(&Arc<FileState>, &Layout)],
+        error: Error,
+        relaying: &mut Relaying,
+    ) -> Result<bool> {
         if !is_of_layout(error) {
             return Ok(false);
         }
-        if !file.layout()?.lies_as(layout) {
+        for (file, layout) in files {
+            if !file.layout()?.lies_as(layout) {
+                return Ok(true);
+            }
+        }
+        let mut still = Vec::new();
+        for (file, layout) in files {
+            let entry = self.fetch_entry(file.fid).await?;
+            file.set_owner(&entry.attr);
+            let Some(told) = entry.layout else { return Ok(false) };
+            if told.lies_as(layout) {
+                still.push((file.fid, told));
+                continue;
+            }
+            // Nothing of before can be left: it would have been sent before the layout was sealed.
+            self.back.flush_file(file).await;
+            file.set_layout(Some(told));
+            if file.layout()?.lies_as(layout) {
+                self.rt.sleep(PAUSE_MAX).await;
+            }
             return Ok(true);
         }
-        let entry = self.fetch_entry(file.fid).await?;
-        file.set_owner(&entry.attr);
-        let Some(told) = entry.layout else { return Ok(false) };
-        if told.lies_as(layout) {
-            return self.still_sealed(file.fid, &told, error, relaying).await;
-        }
-        // Nothing of before can be left: it would have been sent before the layout was sealed.
-        self.back.flush_file(file).await;
-        file.set_layout(Some(told));
-        if file.layout()?.lies_as(layout) {
-            self.rt.sleep(PAUSE_MAX).await;
-        }
-        Ok(true)
+        self.still_sealed(&still, error, relaying).await
     }
 
-    /// The MDT tells the layout that an OST refused: whoever moves the data is not done, or is gone.
+    /// How long a file is, as its objects say; while it is being moved this waits.
+    pub(crate) async fn true_size(self: &Arc<Self>, file: &Arc<FileState>, objects: &Objects) -> Result<u64> {
+        let mut relaying = Relaying::default();
+        loop {
+            self.current(file).await?;
+            let layout = self.there(file).await?;
+            match objects.true_size(file, &layout).await {
+                Err(error) if self.relaid(file, &layout, error, &mut relaying).await? => {}
+                size => return size,
+            }
+        }
+    }
+
+    /// The MDT tells the layouts of which an OST refused one: whoever moves the data is not done, or is gone.
     pub(crate) async fn still_sealed(
         self: &Arc<Self>,
-        fid: Fid,
-        layout: &Layout,
+        files: &[(Fid, Layout)],
         error: Error,
         relaying: &mut Relaying,
     ) -> Result<bool> {
@@ -96,12 +125,15 @@ impl Layouts {
         let now = self.rt.now();
         if now - *relaying.since.get_or_insert(now) >= SEALED_MAX {
             relaying.since = None;
-            tracing::warn!(%fid, "who was moving this file's data is gone: it stays where it is");
-            return match self.unseal(fid, layout).await {
-                // Whether it has happened is not known: who looks again sees. Whoever only reads has lost nothing.
-                Ok(()) | Err(Error::Refused(Code::Evicted)) => Ok(true),
-                Err(error) => Err(error),
-            };
+            for (fid, layout) in files {
+                tracing::warn!(%fid, "whoever was moving this file's data is gone: it stays where it is");
+                match self.unseal(*fid, layout).await {
+                    // Whether it has happened is not known: who looks again sees. Whoever only reads has lost nothing.
+                    Ok(()) | Err(Error::Refused(Code::Evicted)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            return Ok(true);
         }
         relaying.pause = (relaying.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
         self.rt.sleep(relaying.pause).await;

@@ -1,21 +1,15 @@
 //! chmod(2), chown(2), utimensat(2), truncate(2).
 
+use proto::Fid;
 use proto::types::{MODE_SETGID, MODE_SETUID};
-use proto::{Code, Fid};
 
 use super::{Posix, Result};
-use crate::{AttrChange, Caller, Error, Handle, Told};
+use crate::{AttrChange, Caller, Handle, Told};
 
 impl Posix {
     /// Attributes.
     pub async fn getattr(&self, fid: Fid) -> Result<Told> {
-        match self.client.names().getattr(fid).await {
-            Err(Error::Refused(Code::Stale)) => {
-                let removed = self.client.files().removed_dir(fid);
-                Ok(removed.map(Told::once).ok_or(Error::Refused(Code::Stale))?)
-            }
-            told => Ok(told?),
-        }
+        Ok(self.client.names().getattr(fid).await?)
     }
 
     /// Changes attributes.

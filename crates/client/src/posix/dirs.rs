@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use proto::{Code, Fid, FileKind, Ino};
 
 use super::{Posix, Result};
-use crate::{Behind, Caller, Handle, Page as DirPage, PageEntry as DirEntry};
+use crate::{Behind, Caller, Handle, OpenFlags, Page as DirPage, PageEntry as DirEntry};
 
 /// So many positions within entries of equal hash an open directory remembers at least, and twice as many at most.
 const WITHIN_MAX: usize = 4096;
@@ -188,8 +188,9 @@ const REMOVED_DIR: Handle = Handle(0);
 
 impl Posix {
     /// Opens a directory.
-    pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
-        match self.client.files().open_dir(caller, fid).await {
+    pub async fn open_dir(&self, caller: &Caller, fid: Fid, flags: i32) -> Result<Handle> {
+        let flags = OpenFlags { read: true, no_atime: flags & libc::O_NOATIME != 0, ..OpenFlags::default() };
+        match self.client.files().open(caller, fid, flags).await {
             // The kernel knows the directory, so it was there: it was removed, and somebody still works in it.
             Err(crate::Error::Refused(Code::Stale)) => Ok(REMOVED_DIR),
             opened => Ok(opened?),
@@ -221,13 +222,7 @@ impl Posix {
     }
 
     async fn page(&self, fid: Fid, behind: &Behind, plus: bool) -> Result<Arc<Page>> {
-        let read = self.client.names().read_dir(fid, behind, plus).await;
-        let page = match read {
-            Err(crate::Error::Refused(Code::Stale)) if self.client.files().removed_dir(fid).is_some() => {
-                DirPage { parent: fid, entries: Vec::new(), end: true, splits: false }
-            }
-            read => read?,
-        };
+        let page = self.client.names().read_dir(fid, behind, plus).await?;
         Ok(Arc::new(Page::new(behind.clone(), page)))
     }
 

@@ -50,7 +50,7 @@ impl Posix {
             Err(crate::Error::Refused(Code::Exists)) if !open.exclusive => return Err(Code::Stale.into()),
             made => made?,
         };
-        self.opens.insert(handle, OpenFile::new(attr.fid, open.write, open.append, open.sync));
+        self.opened(attr.fid, handle, open);
         Ok((attr, handle))
     }
 
@@ -64,7 +64,7 @@ impl Posix {
     ) -> Result<(Told, Handle)> {
         let open = open_flags(flags);
         let (attr, handle) = self.client.files().create_unnamed(caller, dir, mode, open).await?;
-        self.opens.insert(handle, OpenFile::new(attr.fid, open.write, open.append, open.sync));
+        self.opened(attr.fid, handle, open);
         Ok((attr, handle))
     }
 
@@ -72,7 +72,7 @@ impl Posix {
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: i32) -> Result<Handle> {
         let open = self.open_flags(flags);
         let handle = self.client.files().open(caller, fid, open).await?;
-        self.opens.insert(handle, OpenFile::new(fid, open.write, open.append, open.sync));
+        self.opened(fid, handle, open);
         Ok(handle)
     }
 
@@ -125,12 +125,13 @@ impl Posix {
         // Write-back of a mapping goes where the page is, and F_SETFL can take O_APPEND from an open file: neither
         // may use a handle that writes at the end.
         let appends = !request.cached && request.flags & libc::O_APPEND != 0;
+        // Whoever writes decides, and not whoever opened the file: the kernel says whether the writer may leave these bits.
+        if let Some(open) = open.as_ref().filter(|_| request.kill_privileges) {
+            self.kill_privileges(caller, request.handle, open).await?;
+        }
         let Some(open) = open.filter(|open| appends || !open.append) else {
             return self.write_by_spare(request, data).await;
         };
-        if request.kill_privileges {
-            self.kill_privileges(caller, request.handle, &open).await?;
-        }
         if request.cached {
             return Ok(self.client.files().write_pages(request.handle, request.offset, data).await?);
         }
@@ -176,7 +177,13 @@ impl Posix {
         Ok(written)
     }
 
-    /// Takes set-user-id and set-group-id bits away that were given to an open file, as a change of its data by `caller` does.
+    /// A file was opened.
+    fn opened(&self, fid: Fid, handle: Handle, flags: OpenFlags) {
+        let privileged = self.client.files().is_privileged(handle);
+        self.opens.insert(handle, OpenFile::new(fid, flags, privileged));
+    }
+
+    /// Takes set-user-id and set-group-id bits of an open file away, as a change of its data by `caller` does.
     async fn kill_privileges(&self, caller: &Caller, handle: Handle, open: &OpenFile) -> Result<()> {
         if open.may_be_privileged() {
             if self.client.names().getattr(open.fid).await?.mode & (MODE_SETUID | MODE_SETGID) != 0 {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use proto::{Fid, Shards};
 
-use crate::Handle;
+use crate::{Handle, OpenFlags};
 
 /// Number of tables over which handles are spread so that writers on different cores do not share a lock.
 const SHARDS: usize = 16;
@@ -22,15 +22,15 @@ pub struct OpenFile {
     pub append: bool,
     /// Whether each write is durable before it returns.
     pub sync: bool,
-    /// Whether a chmod of this mount has set privilege bits since the open or the last look at them. The client
-    /// takes those away that the file was opened with.
+    /// Whether it had privilege bits when it was opened, or a chmod of this mount has set them since: until they are taken away.
     privileged: AtomicBool,
 }
 
 impl OpenFile {
     /// A file that was just opened.
-    pub fn new(fid: Fid, write: bool, append: bool, sync: bool) -> OpenFile {
-        OpenFile { fid, write, append, sync, privileged: AtomicBool::new(false) }
+    pub fn new(fid: Fid, flags: OpenFlags, privileged: bool) -> OpenFile {
+        let OpenFlags { write, append, sync, .. } = flags;
+        OpenFile { fid, write, append, sync, privileged: AtomicBool::new(privileged) }
     }
 
     /// Whether a write still has to look at the privilege bits.
@@ -121,16 +121,20 @@ mod tests {
 
     const FID: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
 
+    fn opened(write: bool, append: bool) -> OpenFile {
+        OpenFile::new(FID, OpenFlags { write, append, ..OpenFlags::default() }, false)
+    }
+
     #[test]
     fn a_positional_writer_is_never_an_appender() {
         let opens = Opens::default();
-        opens.insert(Handle(1), OpenFile::new(FID, false, false, false));
-        opens.insert(Handle(2), OpenFile::new(FID, true, true, false));
+        opens.insert(Handle(1), opened(false, false));
+        opens.insert(Handle(2), opened(true, true));
         assert_eq!(opens.positional_writer(FID), None);
         assert_eq!(opens.keep_spare(FID, Handle(9)), None);
         assert_eq!(opens.positional_writer(FID), Some(Handle(9)));
         assert_eq!(opens.keep_spare(FID, Handle(10)), Some(Handle(10)), "one spare is enough");
-        opens.insert(Handle(3), OpenFile::new(FID, true, false, false));
+        opens.insert(Handle(3), opened(true, false));
         assert_eq!(opens.positional_writer(FID), Some(Handle(3)));
         assert_eq!(opens.remove(Handle(3)), None);
         assert_eq!(opens.remove(Handle(2)), None);

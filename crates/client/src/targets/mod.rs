@@ -228,6 +228,11 @@ impl Target {
         self.import.room()
     }
 
+    /// The features of the session.
+    pub(crate) fn features(&self) -> u64 {
+        self.import.features()
+    }
+
     /// See [`Import::era`].
     pub(crate) fn era(&self) -> u64 {
         self.import.era()

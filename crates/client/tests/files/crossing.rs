@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use client::posix::{AccessTimes, Posix, WriteRequest};
 use client::{Allocation, Client, Handle, Limits};
-use proto::Fid;
+use proto::wire::messages::{Enqueue, SealLayout};
+use proto::wire::{Reply, Request};
+use proto::{ClientId, Code, Fid, Layout, Nid, TargetId};
+use rpc::{Callbacks, Restate, Role};
 use rt::BoxFuture;
 use rt::wait::join_all;
 
@@ -107,4 +110,68 @@ fn a_flag_that_is_set_later_appends_too() {
         one.release(handle).await;
         two.release(other).await;
     });
+}
+
+/// A mover of data that is never called back.
+struct Mover;
+
+impl Callbacks for Mover {
+    fn called(self: Arc<Self>, _: TargetId, _: Request) -> BoxFuture<'static, Result<Reply, Code>> {
+        Box::pin(async { Err(Code::NotSupported) })
+    }
+
+    fn session_lost(&self, _: TargetId) {}
+
+    fn changes_lost(&self, _: TargetId) {}
+
+    fn restarted(self: Arc<Self>, _: TargetId, _: Restate) -> BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
+
+    fn disconnected(&self, _: TargetId) {}
+
+    fn reconnected(&self, _: TargetId) {}
+}
+
+/// Seals the only object of a file, and is gone.
+async fn seal(world: &World, layout: &Layout) {
+    let import = world.hub.import(TargetId::ost(0), ClientId(77), Role::Client, vec![Nid::lo()]);
+    let mover = Arc::new(Mover);
+    import.set_callbacks(mover.clone());
+    let object = layout.places().next().expect("one stripe").object;
+    let all = Enqueue { object, write: true, start: 0, end: u64::MAX, restate: false };
+    import.call(all).await.expect("it is given back");
+    let seal = SealLayout {
+        layout: object.layout,
+        stripes: vec![object.stripe],
+        generation: layout.generation,
+        sealed: true,
+    };
+    import.call(seal).await.expect("it holds all");
+    import.disconnect().await;
+}
+
+/// Whoever moves the data of a file is gone when the old objects are sealed: a copy into it does not wait for ever, and one out of it
+/// does not fail, wherever the copy meets the seal.
+#[test]
+fn a_copy_goes_on_when_whoever_moves_a_file_is_gone() {
+    for sealed in [b"from", b"into"] {
+        let world = World::real(1, 1);
+        let (one, other) = (world.mount(), world.mount());
+        world.run(async {
+            let (_, from) = create(&one, b"from").await;
+            one.files().write(from, 0, b"some data").await.expect("there is room");
+            one.files().fsync(from).await.expect("the OST takes it");
+            let (_, into) = create(&one, b"into").await;
+            one.files().write(into, 0, b"before").await.expect("there is room");
+            one.files().fsync(into).await.expect("the OST takes it");
+            let found = other.names().lookup(&root(), Fid::ROOT, sealed).await.expect("it is there").fid;
+            let layout = other.names().layout(found).await.expect("it is there").expect("a regular file");
+            seal(&world, &layout).await;
+            let copying = one.files().copy_range((from, 0), (into, 0), 100);
+            let copied = world.hub.rt().timeout(Duration::from_secs(60), copying).await;
+            assert_eq!(copied, Some(Ok(9)), "{sealed:?}");
+            assert_eq!(join(&one.files().read(into, 0, 100).await.expect("it can be read")), b"some data");
+        });
+    }
 }

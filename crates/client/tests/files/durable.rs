@@ -5,7 +5,7 @@ use client::{AttrChange, Client, Handle, OpenFlags, TimeSet};
 use proto::types::{Attr, MODE_KIND};
 use proto::{Fid, FileKind, Timestamp};
 
-use crate::world::{World, create, read_write, root};
+use crate::world::{World, create, read_only, read_write, root};
 
 const OSTS: u32 = 2;
 
@@ -214,7 +214,7 @@ fn what_was_made_without_being_opened_is_kept() {
                 .make(&root(), Fid::ROOT, b"fifo", fifo, 0, Bytes::new())
                 .await
                 .expect("a new pipe");
-            let dir = client.files().open_dir(&root(), Fid::ROOT).await.expect("it is there");
+            let dir = client.files().open(&root(), Fid::ROOT, read_only()).await.expect("it is there");
             client.files().fsync(dir).await.expect("it is durable");
         });
         drop(client);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use client::{Client, Handle};
-use proto::Code;
 use proto::layout::LayoutHint;
+use proto::{Code, Fid, FileKind};
 
-use crate::world::{World, create, join, read_write, root};
+use crate::world::{World, create, join, make, read_only, read_write, root};
 
 async fn write(client: &Client, handle: Handle, offset: u64, bytes: &[u8]) {
     client.files().write(handle, offset, bytes).await.expect("there is room");
@@ -34,6 +34,29 @@ fn what_was_written_is_read_without_a_question() {
         assert_eq!(read(&client, handle).await, b"written here\0\0\0\0\0\0\0\0!");
         client.files().fsync(handle).await.expect("the OST takes it");
         assert_eq!(read(&client, handle).await, b"written here\0\0\0\0\0\0\0\0!");
+    });
+}
+
+/// The kernel asks for whole pages, and nobody was asked for a lock when it was written.
+#[test]
+fn what_was_written_and_closed_is_read_without_a_question() {
+    let world = World::remote(1, 4);
+    let client = world.mount();
+    world.run(async {
+        let dir = make(&client, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+        let (told, handle) =
+            client.files().create(&root(), dir, b"f", 0o644, read_write()).await.expect("a new file");
+        let fid = told.attr.fid;
+        drop(told);
+        write(&client, handle, 0, b"written").await;
+        client.files().release(handle).await;
+        world.hub.rt().sleep(Duration::from_secs(2)).await;
+        let reads = || client.admin().counters().get("rpc.Read").copied();
+        let handle = client.files().open(&root(), fid, read_only()).await.expect("it is there");
+        let pages = client.files().read_pages(handle, 0, 4096).await.expect("it can be read");
+        assert_eq!(join(&pages.slices), b"written");
+        world.hub.rt().sleep(Duration::from_secs(1)).await;
+        assert_eq!(reads(), None, "bytes and end are known");
     });
 }
 

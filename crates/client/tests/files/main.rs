@@ -17,6 +17,7 @@ mod many;
 mod memory;
 mod model;
 mod opens;
+mod own_opens;
 mod parameters;
 mod past;
 mod posix;

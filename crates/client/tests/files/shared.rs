@@ -10,7 +10,7 @@ use proto::layout::LayoutHint;
 use proto::{Code, Fid, TargetId};
 use rt::sync::oneshot;
 
-use crate::world::{World, create, join, read_write, root};
+use crate::world::{World, create, join, read_only, read_write, root};
 
 #[test]
 fn what_one_client_flushed_the_other_reads() {
@@ -263,7 +263,7 @@ fn names_of_all_kinds() {
         let paths = client.names().fid_to_path(&root(), file.fid).await.expect("two names");
         assert_eq!(paths.len(), 2);
         client.names().access(&root(), file.fid, 4).await.expect("root may read");
-        let opened = client.files().open_dir(&root(), dir.fid).await.expect("a directory");
+        let opened = client.files().open(&root(), dir.fid, read_only()).await.expect("a directory");
         client.files().fsync(opened).await.expect("it is durable");
         client.files().release(opened).await;
         let space = client.admin().statfs().await.expect("everything answers");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::{Allocation, AttrChange, Limits, OpenFlags, TimeSet};
 use proto::{Fid, Timestamp};
 
-use crate::world::{MIB, World, create, join, read_write, root, striped, user};
+use crate::world::{MIB, World, create, join, read_write, root, striped};
 
 #[test]
 fn the_mdt_knows_the_size_after_the_last_close() {
@@ -138,25 +138,6 @@ fn set_times_stay_and_write_times_count() {
         rt.sleep(Duration::from_secs(2)).await;
         let attr = client.names().getattr(fid).await.expect("it is there");
         assert_eq!((attr.mtime, attr.size_known, attr.size), (old, true, 4));
-    });
-}
-
-#[test]
-fn a_write_takes_setuid_away() {
-    let world = World::new(1, 1);
-    let client = world.mount();
-    world.run(async {
-        let (made, first) = create(&client, b"f").await;
-        client.files().release(first).await;
-        let change = AttrChange { mode: Some(0o6777), ..AttrChange::default() };
-        client.files().setattr(&root(), made.fid, change, None).await.expect("the owner may");
-        let flags = OpenFlags { write: true, ..OpenFlags::default() };
-        let by_root = client.files().open(&root(), made.fid, flags).await.expect("root may");
-        client.files().write(by_root, 0, b"x").await.expect("there is room");
-        assert_eq!(client.names().getattr(made.fid).await.expect("it is there").mode & 0o7777, 0o6777);
-        let by_user = client.files().open(&user(1000), made.fid, flags).await.expect("everybody may");
-        client.files().write(by_user, 0, b"x").await.expect("there is room");
-        assert_eq!(client.names().getattr(made.fid).await.expect("it is there").mode & 0o7777, 0o777);
     });
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::posix::{AccessTimes, Errno, Posix, Process, WriteRequest};
-use client::{Client, Handle, Limits};
+use client::{AttrChange, Client, Handle, Limits};
 use proto::{Fid, FileKind};
 
-use crate::world::{World, join, root, user};
+use crate::world::{World, join, make, root, user};
 
 const WRONLY: i32 = 1;
 const CREAT_RDWR: i32 = 0o102;
@@ -16,12 +16,6 @@ const APPEND: i32 = 0o2000;
 
 fn posix(client: Arc<Client>) -> Posix {
     Posix::new(client, AccessTimes::default())
-}
-
-async fn make(client: &Client, dir: Fid, name: &[u8], kind: FileKind, target: &'static [u8]) -> Fid {
-    let mode = kind.mode_bits() | 0o755;
-    let target = Bytes::from_static(target);
-    client.names().make(&root(), dir, name, mode, 0, target).await.expect("a new name").fid
 }
 
 #[test]
@@ -119,6 +113,41 @@ fn pages_are_written_where_they_are_whatever_handles_do() {
         let read = posix.client().files().read(handle, 0, 100).await.expect("it can be read");
         assert_eq!(join(&read), b"oNeTwo");
         posix.release(handle).await;
+    });
+}
+
+/// What takes set-user-id away is who writes, and not who opened the file.
+#[test]
+fn whoever_writes_decides_about_set_user_id() {
+    let world = World::new(1, 1);
+    let posix = posix(world.mount());
+    world.run(async {
+        let (told, handle) =
+            posix.create(&root(), Fid::ROOT, b"f", 0o666, CREAT_RDWR).await.expect("a new file");
+        let fid = told.fid;
+        drop(told);
+        posix.release(handle).await;
+        let set = AttrChange { mode: Some(0o4777), uid: Some(5), ..AttrChange::default() };
+        let mode = async || posix.client().names().getattr(fid).await.expect("it is there").mode & 0o7777;
+        for (opener, writers, expected) in [
+            (root(), [(root(), 0o4777), (user(5), 0o777)], 0o777),
+            (user(5), [(root(), 0o4777), (user(5), 0o777)], 0o777),
+            (user(5), [(root(), 0o4777), (root(), 0o4777)], 0o4777),
+        ] {
+            posix.setattr(&root(), fid, set.clone(), None).await.map(drop).expect("root may");
+            let handle = posix.open(&opener, fid, WRONLY).await.expect("everybody may");
+            for (writer, expected) in writers {
+                let kill_privileges = writer.uid != 0;
+                let request =
+                    WriteRequest { fid, handle, offset: 0, flags: WRONLY, cached: false, kill_privileges };
+                if posix.write_at_once(&request, b"data").expect("there is room").is_none() {
+                    posix.write(&writer, request, b"data").await.expect("there is room");
+                }
+                assert_eq!(mode().await, expected, "{} writes", writer.uid);
+            }
+            posix.release(handle).await;
+            assert_eq!(mode().await, expected);
+        }
     });
 }
 

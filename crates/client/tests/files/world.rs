@@ -7,7 +7,7 @@ use bytes::Bytes;
 use client::{Caller, Client, Handle, Limits, OpenFlags};
 use proto::layout::LayoutHint;
 use proto::wire::messages::Register;
-use proto::{Attr, ClientId, Fid, FsName, Nid, TargetId};
+use proto::{Attr, ClientId, Fid, FileKind, FsName, Nid, TargetId};
 use rpc::{Hub, Key, Keys, Role};
 use rt::Addr;
 use rt::sim::{Options, Sim};
@@ -228,6 +228,17 @@ pub fn user(uid: u32) -> Caller {
 
 pub fn read_write() -> OpenFlags {
     OpenFlags { read: true, write: true, ..OpenFlags::default() }
+}
+
+pub fn read_only() -> OpenFlags {
+    OpenFlags { read: true, ..OpenFlags::default() }
+}
+
+/// A new file that is not open, a directory or whatever else.
+pub async fn make(client: &Client, dir: Fid, name: &[u8], kind: FileKind, target: &'static [u8]) -> Fid {
+    let mode = kind.mode_bits() | 0o755;
+    let target = Bytes::from_static(target);
+    client.names().make(&root(), dir, name, mode, 0, target).await.expect("a new name").fid
 }
 
 /// A new file of everybody, open.

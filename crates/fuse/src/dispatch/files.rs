@@ -122,9 +122,9 @@ impl Dispatcher {
         });
     }
 
-    pub(super) fn open_dir(&self, Asked { node, pid, caller, reply }: Asked) {
+    pub(super) fn open_dir(&self, Asked { node, pid, caller, reply }: Asked, flags: u32) {
         let open = |ops: Arc<Ops>| async move {
-            Ok(Answer::Opened(opened(ops.posix().open_dir(&caller, fid_of(node)).await?, 0)))
+            Ok(Answer::Opened(opened(ops.posix().open_dir(&caller, fid_of(node), flags as i32).await?, 0)))
         };
         self.operations.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
             if let Ok(Answer::Opened(opened)) = rest.await {

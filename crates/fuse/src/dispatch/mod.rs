@@ -129,7 +129,7 @@ impl Serve for Dispatcher {
             }
             Operation::Seek { offset, whence, .. } => self.seek(asked, offset, whence),
             Operation::CopyRange(copy) => self.copy_range(asked, copy),
-            Operation::OpenDir { .. } => self.open_dir(asked),
+            Operation::OpenDir { flags } => self.open_dir(asked, flags),
             Operation::ReadDir { handle, offset, size, plus } => {
                 self.read_dir(asked, handle, (offset, size, plus));
             }

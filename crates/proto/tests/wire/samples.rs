@@ -523,6 +523,7 @@ fn mdt_requests_files() -> Vec<Request> {
         RestateNames { restart: 3, kept: true }.into(),
         RestateAlone { dirs: vec![fid(1), fid(2)] }.into(),
         RestateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7170 }] }.into(),
+        StateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7171 }] }.into(),
         SwapLayouts { fid: fid(1), with: fid(2), generation: 3, cred: Cred::root(), blocks: Some(0x2021) }
             .into(),
         PlaceData { fid: fid(1), offset: 1 << 20, len: 4096 }.into(),
@@ -895,6 +896,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("RestateNames", Reply::RestateNames(Done {})),
         ("RestateAlone", Reply::RestateAlone(Done {})),
         ("RestateOpens", Reply::RestateOpens(Done {})),
+        ("StateOpens", Reply::StateOpens(Done {})),
         ("SwapLayouts", Reply::SwapLayouts(entry())),
         ("PlaceData", Reply::PlaceData(entry())),
         ("Find", Reply::Find(found_page())),

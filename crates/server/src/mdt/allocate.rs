@@ -2,7 +2,8 @@
 //!
 //! Stripes follow an order of all OSTs in which neighbours belong to different servers. Where a file begins follows
 //! from its FID: files that a client makes one after the other begin one behind the other. No counter is kept,
-//! because a create that is replayed after a crash has to give the layout that the client has used already.
+//! because a create that is replayed after a crash has to give the layout that the client has used already. When some OSTs have much more
+//! room than others, the order is a round in which they have more turns ([`turns`](super::turns)).
 //!
 //! A pool takes OSTs out of that order. What asks for a pool that has been destroyed gets OSTs of all.
 
@@ -15,6 +16,8 @@ use proto::pool::POOL_IGNORE;
 use proto::{ClientId, Code, Fid, Layout, OstIndex, Pools, mdt_of};
 use smallvec::SmallVec;
 
+use super::turns::{self, Round};
+
 /// Most stripes that `-C -N` gives each OST.
 const STRIPES_PER_OST_MAX: i32 = 32;
 
@@ -24,7 +27,9 @@ pub struct Order {
     osts: Vec<OstIndex>,
     /// Those that are left out unless they are named, or there is no other; sorted.
     avoided: Vec<OstIndex>,
-    /// What each pool has of both.
+    /// The turns of those that are not avoided, if some have more than others.
+    round: Round,
+    /// What each pool has of all that.
     pools: BTreeMap<String, Arc<Order>>,
     /// Those that took the place of a lost one.
     replaced: BTreeMap<OstIndex, Replaced>,
@@ -48,21 +53,8 @@ impl Order {
     /// OSTs each the order is 0, 2, 1, 3.
     pub fn new(mut osts: Vec<(OstIndex, String)>) -> Order {
         osts.sort();
-        let mut servers: Vec<(&str, Vec<OstIndex>)> = Vec::new();
-        for (index, server) in &osts {
-            match servers.iter_mut().find(|(name, _)| *name == server) {
-                Some((_, indexes)) => indexes.push(*index),
-                None => servers.push((server, vec![*index])),
-            }
-        }
-        // OST k of the n of a server has its place at (2k + 1) / 2n of the whole.
-        let mut places: Vec<(u64, u64, usize, OstIndex)> = Vec::new();
-        for (number, (_, indexes)) in servers.iter().enumerate() {
-            let count = indexes.len() as u64;
-            places.extend((0u64..).zip(indexes).map(|(k, index)| (2 * k + 1, 2 * count, number, *index)));
-        }
-        places.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)).then((a.2, a.3).cmp(&(b.2, b.3))));
-        Order::from_osts(places.into_iter().map(|place| place.3).collect())
+        let once = osts.iter().map(|(index, server)| (*index, server.as_str(), 1));
+        Order::from_osts(turns::interleaved(once))
     }
 
     /// An order as it was stored.
@@ -80,6 +72,33 @@ impl Order {
             (name.to_owned(), Arc::new(order))
         };
         Order { pools: pools.iter().map(of).collect(), ..self }
+    }
+
+    /// The same order, in which OSTs have turns: `round_of` tells those of all OSTs, and of those of each pool, that are not avoided.
+    pub fn with_rounds(mut self, round_of: impl Fn(Option<&str>, &[OstIndex]) -> Round) -> Order {
+        self.round = round_of(None, &self.usable(None));
+        for (name, pool) in &mut self.pools {
+            let round = round_of(Some(name), &pool.usable(None));
+            *pool = Arc::new(Order { round, ..Order::clone(pool) });
+        }
+        self
+    }
+
+    /// The turns of all OSTs, or of those of a pool.
+    pub fn round(&self, pool: Option<&str>) -> Option<&Round> {
+        let order = pool.map_or(Some(self), |name| self.pools.get(name).map(Arc::as_ref))?;
+        Some(&order.round).filter(|round| !round.turns().is_empty())
+    }
+
+    /// The rounds as they were in `before`, of what has the same OSTs.
+    pub fn with_rounds_of(self, before: &Order) -> Order {
+        self.with_rounds(|pool, osts| {
+            let known = before.round(pool).filter(|_| {
+                let order = pool.map_or(Some(before), |name| before.pools.get(name).map(Arc::as_ref));
+                order.is_some_and(|order| order.usable(None) == osts)
+            });
+            known.cloned().unwrap_or_default()
+        })
     }
 
     /// The same order, in which `replaced` took the place of lost ones.
@@ -377,6 +396,11 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Cod
         times => known * times.unsigned_abs() as usize,
     };
     let count = count.min(STRIPES_MAX);
+    let turns = order.round.turns().len();
+    if turns > 0 && first.is_none() && count <= known {
+        let osts = order.round.take(start(id, count, turns), count, &usable);
+        return layout(osts, false);
+    }
     let start = match first {
         Some(index) => usable.iter().position(|&ost| ost == index).ok_or(Code::Invalid)?,
         None => start(id, count, known),
@@ -393,14 +417,19 @@ pub fn spread(hint: &LayoutHint, order: &Order) -> Spread {
         stripe_size: hint.stripe_size,
         ..LayoutHint::default()
     };
-    let osts = order.usable(None);
-    let can = *hint == plain && check_values(hint, order).is_ok() && osts.len() <= Spread::OSTS_MAX;
-    let known = osts.len() as u32;
+    let usable = order.usable(None);
+    let known = usable.len() as u32;
     let stripe_count = match hint.stripe_count {
         0 => 1,
         -1 => known,
         wanted => u32::try_from(wanted).unwrap_or(0).min(known),
     };
+    // Who takes all OSTs has no choice, whatever room they have.
+    let by_turns = !order.round.turns().is_empty() && stripe_count < known;
+    let osts = if by_turns { order.round.turns().to_vec() } else { usable };
+    let keeps_apart = !by_turns || order.round.keeps_apart(stripe_count as usize);
+    let is_plain = *hint == plain && check_values(hint, order).is_ok();
+    let can = is_plain && keeps_apart && osts.len() <= Spread::OSTS_MAX;
     let first_sequence = order.replaced.values().map(|replaced| replaced.first).max().unwrap_or(0);
     Spread {
         stripe_size: if hint.stripe_size == 0 { STRIPE_SIZE_DEFAULT } else { hint.stripe_size },
@@ -492,6 +521,7 @@ mod tests {
     use proto::wire::messages::PoolEntry;
 
     use super::*;
+    use crate::mdt::turns::{Offer, Rule};
 
     const ID: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
 
@@ -578,6 +608,146 @@ mod tests {
         {
             assert!(every_second.iter().all(|&count| (200..=300).contains(&count)), "{every_second:?}");
         }
+    }
+
+    #[test]
+    fn counts_differ_by_no_more_than_one() {
+        for osts in 1..=9 {
+            let osts: Vec<u32> = (0..osts).collect();
+            let order = order(&[("a", &osts[..osts.len() / 2]), ("b", &osts[osts.len() / 2..])]);
+            let mut counts = vec![0; osts.len()];
+            for oid in 1..=1000 {
+                let got = osts_of(oid, &hint(1), &order).expect("a layout");
+                got.iter().for_each(|ost| counts[*ost as usize] += 1);
+            }
+            let (min, max) = (counts.iter().min().expect("OSTs"), counts.iter().max().expect("OSTs"));
+            assert!(max - min <= 1, "{counts:?}");
+        }
+    }
+
+    /// Four OSTs of two servers that have so much room.
+    fn with_room(free: [u64; 4], prio_free_pct: u64) -> (Order, Vec<u128>) {
+        let rule = Rule { prio_free_pct, ..Rule::DEFAULT };
+        let weights = rule.weights(&free).expect("they differ");
+        (two_by_two().with_rounds(|_, osts| round_of(rule, free, osts)), weights)
+    }
+
+    fn round_of(rule: Rule, free: [u64; 4], osts: &[OstIndex]) -> Round {
+        let servers = ["oss1", "oss1", "oss2", "oss2"];
+        let offer = |ost: &OstIndex| {
+            let n = ost.0 as usize;
+            Offer { ost: *ost, server: servers[n], free: Some(free[n]) }
+        };
+        rule.round(&osts.iter().map(offer).collect::<Vec<_>>())
+    }
+
+    /// How far counts are from what weights say.
+    fn chi_square(counts: &[u32], weights: &[u128]) -> f64 {
+        let (all, sum) = (counts.iter().sum::<u32>() as f64, weights.iter().sum::<u128>() as f64);
+        let of = |(count, weight): (&u32, &u128)| {
+            let expected = all * *weight as f64 / sum;
+            (f64::from(*count) - expected).powi(2) / expected
+        };
+        counts.iter().zip(weights).map(of).sum()
+    }
+
+    #[test]
+    fn counts_match_the_weights() {
+        // Of three degrees of freedom one in a thousand is beyond that.
+        const BOUND: f64 = 16.27;
+        let gib = |n: [u64; 4]| n.map(|n| n << 30);
+        for free in [gib([700, 1000, 1000, 1000]), gib([100, 400, 900, 1600]), gib([30, 30, 30, 900])] {
+            for prio in [0, 50, 90, 100] {
+                let (order, weights) = with_room(free, prio);
+                let one_behind_the_other = counts(1..=1000, 1, &order);
+                let anywhere = (1..=1000u32).map(|n| n.wrapping_mul(2_654_435_761) >> 8 | 1);
+                for counts in [one_behind_the_other, counts(anywhere, 1, &order)] {
+                    let chi_square = chi_square(&counts, &weights);
+                    assert!(chi_square < BOUND, "{free:?}, {prio} %: {counts:?}, chi-square {chi_square}");
+                }
+            }
+        }
+        let even = counts(1..=1000, 1, &two_by_two());
+        let (_, weights) = with_room(gib([700, 1000, 1000, 1000]), 90);
+        assert!(chi_square(&even, &weights) > BOUND, "the test sees that nobody looks at the room");
+    }
+
+    #[test]
+    fn stripes_of_a_file_are_spread_whatever_room_there_is() {
+        let (order, _) = with_room([100, 200, 300, 900], 100);
+        for oid in 1..=1000 {
+            for stripes in [2, 3, 4, -1] {
+                let mut osts = osts_of(oid, &hint(stripes), &order).expect("a layout");
+                osts.sort_unstable();
+                osts.dedup();
+                assert_eq!(osts.len(), if stripes < 0 { 4 } else { stripes as usize });
+            }
+        }
+        let [a, b, c, d] = counts(1..=1000, 2, &order)[..] else { panic!("four OSTs") };
+        assert!(a < b && b < c && c < d, "{:?}", [a, b, c, d]);
+        let over = LayoutHint { overstripe: true, ..hint(-2) };
+        let each = counts_of(&osts(&over, &order).expect("a layout"));
+        assert_eq!(each, [2; 4], "who asks for all gets all");
+        let named = LayoutHint { start_index: 0, ..hint(2) };
+        assert_eq!(osts(&named, &order), Ok(vec![0, 2]), "from the one that is named on");
+        let list = LayoutHint { osts: indexes(&[0, 1]), ..LayoutHint::default() };
+        assert_eq!(osts(&list, &order), Ok(vec![0, 1]));
+    }
+
+    fn counts_of(osts: &[u32]) -> [u32; 4] {
+        [0, 1, 2, 3].map(|ost| osts.iter().filter(|other| **other == ost).count() as u32)
+    }
+
+    #[test]
+    fn what_is_full_is_passed_over_in_every_pool() {
+        let pools = pools(&[("small", &[0, 1]), ("large", &[2, 3])]);
+        let free = [0, 100, 700, 1000];
+        let order = two_by_two().avoiding(indexes(&[0])).with_pools(&pools);
+        let order = order.with_rounds(|_, osts| round_of(Rule::DEFAULT, free, osts));
+        for oid in 1..=1000 {
+            for pool in ["", "small"] {
+                for stripes in [1, 2, -1] {
+                    let hint = LayoutHint { pool: pool.into(), ..hint(stripes) };
+                    let osts = osts_of(oid, &hint, &order).expect("a layout");
+                    assert!(!osts.contains(&0), "{pool}: {osts:?}");
+                }
+            }
+        }
+        let of = |pool: &str| {
+            let hint = LayoutHint { pool: pool.into(), ..hint(1) };
+            let osts = (1..=1000).flat_map(|oid| osts_of(oid, &hint, &order).expect("a layout"));
+            counts_of(&osts.collect::<Vec<_>>())
+        };
+        let [_, _, less, more] = of("large");
+        assert!(less + more == 1000 && (390..450).contains(&less), "{less}: only the pool's own room counts");
+        assert_eq!(of("small"), [0, 1000, 0, 0], "there is one left");
+        assert!(of("")[1] < 80);
+    }
+
+    #[test]
+    fn a_client_foretells_what_turns_say() {
+        let (order, _) = with_room([100, 200, 300, 400], 90);
+        let told = spread(&hint(1), &order);
+        for oid in 1..=1000 {
+            let id = Fid { oid, ..ID };
+            assert_eq!(told.layout_of(id), Some(allocate(id, &hint(1), &order).expect("a layout")));
+        }
+        for stripes in [2, 3, -1] {
+            let told = spread(&hint(stripes), &order);
+            let layouts = (1..=1000).filter_map(|oid| told.layout_of(Fid { oid, ..ID }));
+            for layout in layouts {
+                accept(&layout, layout.components[0].id, &order).expect("no OST twice");
+            }
+        }
+        assert_eq!(spread(&hint(3), &order).osts, [], "some have two turns too close to each other");
+    }
+
+    #[test]
+    fn turns_stay_until_another_set_of_osts() {
+        let (before, _) = with_room([100, 200, 300, 400], 90);
+        assert_eq!(two_by_two().with_rounds_of(&before), before);
+        let fewer = two_by_two().avoiding(indexes(&[1]));
+        assert_eq!(fewer.clone().with_rounds_of(&before), fewer);
     }
 
     #[test]

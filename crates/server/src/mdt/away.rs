@@ -38,8 +38,9 @@ impl Away {
 }
 
 impl Osts {
-    /// Has those looked after that a new file takes and that are not reached.
+    /// A new file has this layout: has those of its OSTs looked after that are not reached, and the room of all looked at now and then.
     pub fn look_after(self: &Arc<Self>, layout: &Layout) {
+        self.look_at_room();
         let targets = layout.components.iter().flat_map(|component| component.targets.iter());
         for ost in targets.filter_map(|target| target.ost()).take(LOOKED_AT) {
             let Some(import) = self.import(ost).filter(|import| import.is_lost()) else { continue };

@@ -31,6 +31,7 @@ mod orphans;
 mod osts;
 mod owners;
 mod plan;
+mod qos;
 mod quota;
 mod reclaim;
 mod revoke;
@@ -39,6 +40,7 @@ mod sequence;
 mod sharing;
 mod spill;
 mod stats;
+mod turns;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -307,6 +309,7 @@ impl Shown for Mdt {
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
         self.objects.osts.parameters(tree);
+        self.objects.osts.qos_parameters(tree);
         self.objects.osts.spill_parameters(tree);
         self.load.parameters(tree);
         self.lfsck.parameters(tree);
@@ -396,6 +399,9 @@ impl Mdt {
             MdtRequest::Close(request) => ops::close::close_file(self, ctx, request),
             MdtRequest::RestateOpens(request) => {
                 Box::pin(ops::restate_opens::restate_opens(self, ctx, request)).await
+            }
+            MdtRequest::StateOpens(request) => {
+                Box::pin(ops::restate_opens::state_opens(self, ctx, request)).await
             }
             MdtRequest::Unlink(request) => ops::unlink::unlink(self, ctx, request),
             MdtRequest::Rename(request) => ops::rename::rename(self, ctx, request),

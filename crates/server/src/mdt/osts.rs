@@ -25,15 +25,19 @@ use super::away::Away;
 use super::destroy::Destroyer;
 use super::keys;
 use super::owners::Numbers;
+use super::qos::Qos;
 use super::sequence::Sequences;
 use super::spill::Spills;
+use super::turns::Round;
 use crate::data::Data;
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;
-/// Version of the format of the stored order: pools spill.
+/// Version of the format of the stored order: some OSTs have more turns than others.
+const FORMAT_ROUNDS: u8 = 6;
+/// The one before, which is written as long as all have as many: pools spill.
 const FORMAT_SPILLS: u8 = 5;
-/// The one before, which is written as long as no pool spills.
+/// The one before that, which is written as long as no pool spills, either.
 const FORMAT: u8 = 4;
 /// The one before that: nobody took a lost one's place.
 const FORMAT_POOLS: u8 = 3;
@@ -91,6 +95,7 @@ pub struct Osts {
     turn: Semaphore,
     away: Away,
     spills: Arc<Spills>,
+    qos: Qos,
     /// Most bytes of a new file that lie on the MDT, as an operator wants it; the newest order has it when that is durable.
     on_mdt_max: Mutex<Option<u64>>,
     /// Those that were told, or are being told, what the lost one had whose place they took.
@@ -104,6 +109,8 @@ pub struct Table {
     /// In which order stripes take them.
     pub order: Order,
     nids: Arc<BTreeMap<OstIndex, Vec<Nid>>>,
+    /// Who serves them.
+    servers: Arc<BTreeMap<OstIndex, String>>,
     /// Those that were taken out of the file system.
     removed: Arc<BTreeSet<OstIndex>>,
     /// Those that an operator has new files keep away from.
@@ -231,6 +238,7 @@ impl Osts {
             turn: Semaphore::new(1),
             away: Away::default(),
             spills,
+            qos: Qos::default(),
             on_mdt_max,
             told_lost: Mutex::default(),
             changed: Notify::new(),
@@ -317,14 +325,17 @@ impl Osts {
         let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
         let osts = config.targets().filter_map(|entry| Some((entry.target.ost_index()?, entry)));
         let replaced = self.replaced(config, osts.clone()).await?;
-        let order = Order::new(osts.clone().map(|(ost, entry)| (ost, entry.server.clone())).collect());
-        let order = order.replacing(replaced);
+        let servers: BTreeMap<OstIndex, String> =
+            osts.clone().map(|(ost, entry)| (ost, entry.server.clone())).collect();
+        let order = Order::new(servers.clone().into_iter().collect()).replacing(replaced);
+        self.qos.keep(|ost| servers.contains_key(&ost));
         let nids = Arc::new(osts.map(|(ost, entry)| (ost, entry.nids.clone())).collect());
         let degraded = config.degraded().filter_map(TargetId::ost_index).collect();
         let pools = Arc::new(config.pools().clone());
         let removed = Arc::new(config.removed().filter_map(TargetId::ost_index).collect());
         let (told, spills) = (Mutex::default(), self.spills.clone());
-        let table = Table { order, nids, removed, degraded, pools, told, spills, is_told: true };
+        let (servers, is_told) = (Arc::new(servers), true);
+        let table = Table { order, nids, servers, removed, degraded, pools, told, spills, is_told };
         let before = self.put(table).await?;
         let table = self.table();
         self.bar_removed(&before, &table);
@@ -425,11 +436,11 @@ impl Osts {
     pub async fn reorder(&self) -> Result<(), StoreError> {
         let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
         let now = self.table();
-        let (nids, removed) = (now.nids.clone(), now.removed.clone());
+        let (nids, servers, removed) = (now.nids.clone(), now.servers.clone(), now.removed.clone());
         let (degraded, pools) = (now.degraded.clone(), now.pools.clone());
         let order = Order::from_osts(now.order.osts().to_vec()).replacing(now.order.replaced().clone());
         let (told, spills, is_told) = (Mutex::default(), self.spills.clone(), now.is_told);
-        self.put(Table { order, nids, removed, degraded, pools, told, spills, is_told }).await?;
+        self.put(Table { order, nids, servers, removed, degraded, pools, told, spills, is_told }).await?;
         self.changed.notify_waiters();
         Ok(())
     }
@@ -458,8 +469,9 @@ impl Osts {
     /// Takes a new state, and gives the one before. The order in which stripes take OSTs is durable before it is used: creates that
     /// are replayed after a crash have to find the one that they were made with.
     async fn put(&self, table: Table) -> Result<Arc<Table>, StoreError> {
-        let avoided = table.degraded.iter().copied().chain(self.away.avoided()).collect();
-        let order = table.order.clone().avoiding(avoided).with_pools(&table.pools);
+        let avoided = table.degraded.iter().copied().chain(self.away.avoided()).chain(self.qos.full());
+        let order = table.order.clone().avoiding(avoided.collect()).with_pools(&table.pools);
+        let order = self.qos.in_turns(order, &self.table().order, &table.servers);
         let order = order.with_on_mdt_max(*self.on_mdt_max.lock()).spilling(self.spills.active());
         let table = Table { order, ..table };
         if table.order != self.table().order {
@@ -488,6 +500,11 @@ impl Osts {
     /// Pools that spill, or may.
     pub(super) fn spills(&self) -> &Spills {
         &self.spills
+    }
+
+    /// How much room OSTs have.
+    pub(super) fn qos(&self) -> &Qos {
+        &self.qos
     }
 
     pub(super) fn rt(&self) -> &Rt {
@@ -524,11 +541,26 @@ fn load_order(store: &Store) -> Result<Order, StoreError> {
 /// An order as it was stored.
 fn order_of(value: &Bytes) -> Option<Order> {
     match *value.first()? {
+        FORMAT_ROUNDS => in_rounds(&mut Reader::new(value.slice(1..))),
         FORMAT_SPILLS => spilling(&mut Reader::new(value.slice(1..))).ok(),
         FORMAT => whole(&mut Reader::new(value.slice(1..))).ok(),
         FORMAT_POOLS => with_pools(&mut Reader::new(value.slice(1..))).ok(),
         _ => without_pools(value),
     }
+}
+
+/// Behind the turns of all OSTs, and those of each pool, there is an order without that.
+fn in_rounds(from: &mut Reader) -> Option<Order> {
+    let all = Round::new(from.take().ok()?);
+    let pools = from.take::<Vec<PoolEntry>>().ok()?.into_iter();
+    let pools: BTreeMap<String, Round> = pools.map(|pool| (pool.name, Round::new(pool.osts))).collect();
+    let rest = from.take_bytes(from.remaining()).ok()?;
+    let order =
+        Some(rest).filter(|rest| rest.first() != Some(&FORMAT_ROUNDS)).and_then(|rest| order_of(&rest))?;
+    Some(order.with_rounds(|pool, _| match pool {
+        Some(pool) => pools.get(pool).cloned().unwrap_or_default(),
+        None => all.clone(),
+    }))
 }
 
 /// Behind what pools spill from and to there is an order without that.
@@ -575,9 +607,18 @@ fn without_pools(value: &[u8]) -> Option<Order> {
 }
 
 fn order_value(order: &Order) -> Bytes {
-    let mut value = vec![FORMAT];
+    let mut value = Vec::new();
+    let turns = |pool| order.round(pool).map(|round| round.turns().to_vec());
+    let of_pools = order.pools().filter_map(|(name, _)| Some((name, turns(Some(name))?)));
+    let of_pools: Vec<PoolEntry> =
+        of_pools.map(|(name, osts)| PoolEntry { name: name.to_owned(), osts }).collect();
+    if turns(None).is_some() || !of_pools.is_empty() {
+        value.push(FORMAT_ROUNDS);
+        turns(None).unwrap_or_default().put(&mut value);
+        of_pools.put(&mut value);
+    }
+    value.push(if order.spills().is_empty() { FORMAT } else { FORMAT_SPILLS });
     if !order.spills().is_empty() {
-        value = vec![FORMAT_SPILLS];
         order.spills().keys().cloned().collect::<Vec<_>>().put(&mut value);
         order.spills().values().cloned().collect::<Vec<_>>().put(&mut value);
     }
@@ -680,6 +721,21 @@ mod tests {
         let spilling = order_value(&order);
         let front = [5, 1, 0, 0, 0, 1, 0, 0, 0, b'a', 1, 0, 0, 0, 1, 0, 0, 0, b'b'];
         assert_eq!(spilling, [&front[..], &bounded[1..]].concat());
-        assert_eq!(order_of(&spilling), Some(order));
+        assert_eq!(order_of(&spilling), Some(order.clone()));
+        let turns = |osts: &[u32]| Round::new(osts.iter().copied().map(OstIndex).collect());
+        let order = order.with_rounds(|pool, _| match pool {
+            None => turns(&[7, 3, 7]),
+            Some("a") => turns(&[3, 3]),
+            Some(_) => Round::default(),
+        });
+        let rounds = order_value(&order);
+        let front =
+            "06 03000000 07000000 03000000 07000000 01000000 11000000 01000000 61 02000000 03000000 03000000";
+        let hex: String = rounds.iter().map(|byte| format!("{byte:02x}")).collect();
+        let rest: String = spilling.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, front.replace(' ', "") + &rest);
+        assert_eq!(order_of(&rounds), Some(order));
+        let twice = [&rounds[..hex.len() / 2 - spilling.len()], &rounds[..]].concat();
+        assert_eq!(order_of(&twice.into()), None, "there is one order");
     }
 }

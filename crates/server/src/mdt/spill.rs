@@ -5,24 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::layout::LayoutHint;
 use proto::parameters::{Parameter, TargetTree, Unit};
 use proto::pool::POOLS_MAX;
-use proto::wire::messages::{Space, Statfs};
+use proto::wire::messages::Space;
 use proto::{Code, OstIndex};
 use rt::sync::Notify;
-use rt::wait::join_all;
 
 use super::allocate::Order;
 use super::osts::Osts;
 
-/// How old what is known of a pool's space may be (Lustre's `qos_maxage`).
-const CHECK_PAUSE: Duration = Duration::from_secs(5);
-/// How long an OST may take to tell its space.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// What `spill_threshold_pct` takes.
 const THRESHOLD: &str = "write a number from 0 to 100; 0 ends it, and forgets the target";
 /// What `spill_target` takes.
@@ -172,7 +166,7 @@ impl Osts {
                     return;
                 }
             }
-            let pause = self.rt().timeout(CHECK_PAUSE, self.spills().changed.notified());
+            let pause = self.rt().timeout(self.qos().maxage(), self.spills().changed.notified());
             if self.stop().unless(pause).await.is_none() {
                 return;
             }
@@ -185,12 +179,7 @@ impl Osts {
         for (pool, of) in wanted {
             let table = self.table();
             let members: Vec<OstIndex> = table.pool(pool).into_iter().flatten().copied().collect();
-            let asked = members.into_iter().map(|ost| async move {
-                let import = self.import(ost)?;
-                let answered = self.rt().timeout(ANSWER_TIME, import.call(Statfs {})).await?;
-                Some(answered.ok()?.reply)
-            });
-            let spaces: Vec<Space> = join_all(asked).await.into_iter().flatten().collect();
+            let spaces: Vec<Space> = self.spaces_of(&members).await.into_values().collect();
             if is_used(&spaces, of.threshold_pct) {
                 full.insert(pool.clone(), of.target.clone());
             }

@@ -137,7 +137,10 @@ fn what_can_be_read_is_listed() {
     );
     let of_layouts: Vec<&str> =
         all.iter().filter_map(|one| one.name.strip_prefix("lod.weft-MDT0000-mdtlov.")).collect();
-    assert_eq!(of_layouts, ["dom_stripesize"]);
+    assert_eq!(
+        of_layouts,
+        ["dom_stripesize", "qos_threshold_rr", "qos_prio_free", "qos_maxage", "qos_ost_weights"]
+    );
     let of_others = of_locks.len() + of_directories.len() + of_layouts.len() + of_disk.len();
     assert_eq!(all.len(), names.len() + of_others);
     for one in &all {

@@ -4,12 +4,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use proto::parameters::{Glob, may_fit_any};
+use proto::settings::SETTINGS_MAX;
 use proto::{ClientId, FsName, Nid, TargetId};
 use rpc::Role;
 use rt::Rt;
 use store::{Label, Store, StoreError};
 
 use crate::failure::{Failure, Outcome};
+use crate::lctl::{conf, kept};
 use crate::{keys, serving};
 
 /// Make a target in a directory.
@@ -41,6 +44,10 @@ pub struct Arguments {
     /// Take the place of the OST with this index, which is lost or was removed
     #[arg(long, conflicts_with_all = ["mdt", "mgs"])]
     replace: bool,
+    /// A parameter that the MGS is to keep from the first start of the target on, as "lctl conf_param" has it without the target: obdfilter.sync_journal=1;
+    /// given several times for several
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "mgs")]
+    param: Vec<String>,
     /// With --mgs: where to make the servers' key, and the clients' key beside it [default: /etc/weft/NAME.server.key]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -59,6 +66,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.directory.display())))?;
     let (node, rt) = serving::start_runtime()?;
     let service = service_nodes(&arguments)?;
+    let parameters = parameters(&arguments, target)?;
     let Arguments { fsname, mgsnode, key, replace, .. } = arguments;
     let keys = node.block_on(async {
         let keys = match target {
@@ -67,13 +75,17 @@ pub fn run(arguments: Arguments) -> Outcome {
         };
         let new = NewTarget { fsname: fsname.clone(), target, mgs: mgsnode, service };
         format(&rt, &directory, new).await?;
+        let unopened = |error: StoreError| {
+            Failure::new(format!(
+                "{} cannot be opened: {error}; remove it and try again",
+                directory.display()
+            ))
+        };
         if replace {
-            server::replace_lost(&rt, text(&directory)?).await.map_err(|error| {
-                Failure::new(format!(
-                    "{} cannot be opened: {error}; remove it and try again",
-                    directory.display()
-                ))
-            })?;
+            server::replace_lost(&rt, text(&directory)?).await.map_err(unopened)?;
+        }
+        if !parameters.is_empty() {
+            server::give_parameters(&rt, text(&directory)?, &parameters).await.map_err(unopened)?;
         }
         Ok::<_, Failure>(keys)
     })?;
@@ -113,6 +125,26 @@ fn target(arguments: &Arguments) -> Result<TargetId, Failure> {
         (true, _) => Err(Failure::new("there is one MDT as yet; use --index 0")),
         (false, index) => Ok(TargetId::ost(index)),
     }
+}
+
+/// What the MGS is to keep, by the names that it has there. The number of parameters is bounded as that of what it keeps is.
+fn parameters(arguments: &Arguments, target: TargetId) -> Result<Vec<(String, String)>, Failure> {
+    if arguments.param.len() > SETTINGS_MAX {
+        return Err(Failure::usage(format!(
+            "a file system has at most {SETTINGS_MAX} parameters that are kept"
+        )));
+    }
+    let device = format!("{}-{target}", arguments.fsname);
+    let parsed = |text: &String| {
+        let of_target = conf::parsed(&format!("{device}.{text}"), false);
+        let kept = of_target.or_else(|_| conf::parsed(&format!("{}.{text}", arguments.fsname), false))?;
+        kept::checked(&kept.name, &kept.value)?;
+        if !may_fit_any(&Glob::new(&kept.name)) {
+            return Err(Failure::usage(format!("--param {text}: nothing has a parameter {}", kept.name)));
+        }
+        Ok((kept.name, kept.value))
+    };
+    arguments.param.iter().map(parsed).collect()
 }
 
 fn service_nodes(arguments: &Arguments) -> Result<Vec<Nid>, Failure> {
@@ -197,7 +229,41 @@ pub fn text(path: &Path) -> Result<&str, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn parameters_are_of_the_target_or_of_the_file_system() {
+        let of = |kind: &str, params: &[&str]| {
+            let line = ["format", kind, "--fsname", "w", "--index", "0", "--mgsnode", "10.0.0.1@tcp", "/t"];
+            let params = params.iter().flat_map(|param| ["--param", param]);
+            let parsed = Line::try_parse_from(line.into_iter().chain(params)).expect("a line").arguments;
+            let target = target(&parsed)?;
+            parameters(&parsed, target)
+                .map(|all| all.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>())
+        };
+        let ost = of("--ost", &["obdfilter.sync_journal=1", "osc.max_dirty_mb=8", "sys.jobid_var=a=b"]);
+        assert_eq!(
+            ost.expect("they are its own"),
+            ["obdfilter.w-OST0000.sync_journal=1", "osc.w-OST0000-*.max_dirty_mb=8", "jobid_var=a=b"]
+        );
+        let mdt = of("--mdt", &["lov.qos_threshold_rr=25%", "llite.max_cached_mb=64"]);
+        assert_eq!(
+            mdt.expect("they are its own"),
+            ["lod.w-MDT0000-*.qos_threshold_rr=25%", "llite.w-*.max_cached_mb=64"]
+        );
+        for wrong in ["sync_journal=1", "obdfilter.sync_journal", "sys.timeout=40", "mdt.rule=a\nb"] {
+            assert!(of("--ost", &[wrong]).is_err(), "{wrong}");
+        }
+        assert_eq!(of("--mdt", &[]).expect("none"), [""; 0]);
+    }
 
     #[test]
     fn a_target_is_for_nobody_else_and_no_other_directory_is_touched() {

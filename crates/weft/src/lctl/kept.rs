@@ -1,5 +1,6 @@
-//! `lctl set_param -P` and `lctl llog_print params`: parameters that the MGS keeps for every process of its file system.
+//! `lctl set_param -P` and `-F`, `lctl conf_param` and `lctl llog_print params`: parameters that the MGS keeps for every process of its file system.
 
+use std::path::Path;
 use std::time::Duration;
 
 use fuse::control;
@@ -10,6 +11,7 @@ use proto::wire::messages as msg;
 use proto::{Code, TargetId};
 use rpc::AskError;
 
+use super::conf::{self, Kept};
 use super::orders::refused;
 use super::params::{self, Here};
 use super::pools::{Keeper, of_error};
@@ -22,6 +24,9 @@ const ORDER_WAIT: Duration = Duration::from_secs(10);
 /// Where the MGS says what it keeps.
 const KEPT: &str = "mgs.MGS.live.params";
 
+/// Longest file of `set_param -F`: as much as the MGS keeps is a twentieth of that.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// `set_param -P`, and with `delete` `set_param -P -d`, of one file system.
 pub fn set(reach: &mut Reach, fsname: Option<&str>, settings: &[String], delete: bool) -> Outcome {
     let fsname = one_fsname(reach, fsname)?;
@@ -32,28 +37,69 @@ pub fn set(reach: &mut Reach, fsname: Option<&str>, settings: &[String], delete:
             None if delete => (setting.as_str(), None),
             None => return Err(Failure::usage(format!("{setting}: write NAME=VALUE"))),
         };
-        let name = params::plain(name);
-        checked(&name, value.unwrap_or_default())?;
-        if let (Some(value), false) = (value, delete) {
-            match params::keep_here(reach, &fsname, &name, value)? {
-                Here::Set => {}
-                Here::Nobody if may_fit_any(&Glob::new(&name)) => err!(
-                    "warning: {name}: nobody who is reached from here has such a parameter; it is kept for who has it elsewhere, or later: 'lctl list_param' shows names"
-                ),
-                Here::Nobody => {
-                    err!("error: set_param: param_path '{name}': No such file or directory");
-                    status = libc::ENOENT as u8;
-                    continue;
-                }
-                Here::Refused(refusal) => {
-                    status = refusal;
-                    continue;
-                }
-            }
-        }
-        change(reach, &fsname, &name, value.filter(|_| !delete))?;
+        status = keep(reach, &fsname, name, value.filter(|_| !delete))?.unwrap_or(status);
     }
     Ok(status)
+}
+
+/// `conf_param`, and with `delete` `conf_param -d`: each says of which file system it is.
+pub fn set_of_devices(reach: &mut Reach, settings: &[String], delete: bool) -> Outcome {
+    let mut status = 0;
+    for setting in settings {
+        let Kept { fsname, name, value } = conf::parsed(setting, delete)?;
+        let fsname = one_fsname(reach, fsname.as_deref())?;
+        status = keep(reach, &fsname, &name, Some(value.as_str()).filter(|_| !delete))?.unwrap_or(status);
+    }
+    Ok(status)
+}
+
+/// `set_param -F`: each line of `llog_print` is set, whatever becomes of the others.
+pub fn set_from(reach: &mut Reach, fsname: Option<&str>, file: &Path) -> Outcome {
+    let failure = |error: &std::io::Error| {
+        Failure::new(format!("{}: {}", file.display(), crate::control::describe(error)))
+    };
+    let size = std::fs::metadata(file).map_err(|error| failure(&error))?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(Failure::usage(format!(
+            "{}: a file of parameters is no larger than 1 MiB",
+            file.display()
+        )));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| failure(&error))?;
+    let mut status = 0;
+    for Kept { fsname: own, name, value } in conf::lines(&text)? {
+        let fsname = one_fsname(reach, fsname.or(own.as_deref()))?;
+        match keep(reach, &fsname, &name, Some(&value)) {
+            Ok(None) => out!("set_param: {name}={value}"),
+            Ok(Some(refused)) => status = refused,
+            Err(failure) => {
+                err!("error: set_param: setting {name}={value}: {}", failure.message);
+                status = failure.status;
+            }
+        }
+    }
+    Ok(status)
+}
+
+/// Has one kept, or with no value kept no longer; the exit status if it is refused, as the user was told.
+fn keep(reach: &mut Reach, fsname: &str, name: &str, value: Option<&str>) -> Result<Option<u8>, Failure> {
+    let name = params::plain(name);
+    checked(&name, value.unwrap_or_default())?;
+    if let Some(value) = value {
+        match params::keep_here(reach, fsname, &name, value)? {
+            Here::Set => {}
+            Here::Nobody if may_fit_any(&Glob::new(&name)) => err!(
+                "warning: {name}: nobody who is reached from here has such a parameter; it is kept for who has it elsewhere, or later: 'lctl list_param' shows names"
+            ),
+            Here::Nobody => {
+                err!("error: set_param: param_path '{name}': No such file or directory");
+                return Ok(Some(libc::ENOENT as u8));
+            }
+            Here::Refused(refusal) => return Ok(Some(refusal)),
+        }
+    }
+    change(reach, fsname, &name, value)?;
+    Ok(None)
 }
 
 /// `llog_print params`.
@@ -79,7 +125,8 @@ fn record(index: usize, line: &str) -> String {
     format!("- {{ index: {index}, event: set_param, device: general, parameter: {name}, value: {value} }}")
 }
 
-fn checked(name: &str, value: &str) -> Result<(), Failure> {
+/// A name and a value that can be kept.
+pub fn checked(name: &str, value: &str) -> Result<(), Failure> {
     if !is_setting_name(name) {
         return Err(Failure::usage(format!(
             "{name}: a name has up to 255 letters and signs without spaces, * for anything, as in osc.*.max_dirty_mb"

@@ -1,10 +1,11 @@
 //! `lctl`: what an administrator asks of a node. Most of Lustre's sub-commands are not available yet and say so.
 
 mod changelog;
+pub mod conf;
 mod devices;
 mod dk;
 mod drain;
-mod kept;
+pub mod kept;
 mod lfsck;
 mod orders;
 pub mod params;
@@ -81,11 +82,24 @@ enum Command {
         /// With -P: the MGS keeps it no longer
         #[arg(short = 'd', long, requires = "keep")]
         delete: bool,
-        /// With -P: the file system, where the MGS of several is reached
-        #[arg(long, value_name = "FSNAME", requires = "keep")]
+        /// With -P or -F: the file system, where the MGS of several is reached
+        #[arg(long, value_name = "FSNAME")]
         fsname: Option<String>,
+        /// Have the MGS keep what is in a file, in lines as "lctl llog_print params" prints them
+        #[arg(short = 'F', long, value_name = "FILE", conflicts_with_all = ["value_only", "delete", "settings"])]
+        file: Option<PathBuf>,
         /// Names, * standing for anything, and values
-        #[arg(required = true, value_name = "NAME=VALUE")]
+        #[arg(required_unless_present = "file", value_name = "NAME=VALUE")]
+        settings: Vec<String>,
+    },
+    /// Have the MGS keep parameters, which are named by the device first, as in w-OST0001.osc.active=0
+    #[command(name = "conf_param")]
+    ConfParam {
+        /// The MGS keeps it no longer
+        #[arg(short = 'd')]
+        delete: bool,
+        /// The target or the file system, a layer, a parameter of it, and the value
+        #[arg(required = true, value_name = "TARGET.PARAMETER=VALUE")]
         settings: Vec<String>,
     },
     /// Print what the MGS keeps: its parameters ("params")
@@ -181,7 +195,6 @@ const NOT_YET: &[&str] = &[
     "blockdev_detach",
     "cleanup",
     "clear_conf",
-    "conf_param",
     "conn_list",
     "deactivate",
     "debug_daemon",
@@ -269,8 +282,15 @@ fn run(arguments: Arguments) -> Outcome {
         Command::ListParam { classify, names, .. } => {
             params::get(&mut reach()?, &names, if classify { Printed::Classified } else { Printed::Name })
         }
+        Command::SetParam { file: Some(file), fsname, .. } => {
+            kept::set_from(&mut reach()?, fsname.as_deref(), &file)
+        }
         Command::SetParam { keep: true, delete, fsname, settings, .. } => {
             kept::set(&mut reach()?, fsname.as_deref(), &settings, delete)
+        }
+        Command::ConfParam { delete, settings } => kept::set_of_devices(&mut reach()?, &settings, delete),
+        Command::SetParam { fsname: Some(_), .. } => {
+            Err(Failure::usage("--fsname says whose MGS keeps a parameter: add -P, or leave it out"))
         }
         Command::SetParam { value_only, settings, .. } => params::set(&mut reach()?, &settings, value_only),
         Command::LlogPrint { log } => kept::print(&mut reach()?, &log),
@@ -346,6 +366,13 @@ mod tests {
             ("lctl lfsck_stop", true),
             ("lctl lfsck_query -w", true),
             ("lctl set_param", false),
+            ("lctl set_param -F /tmp/params", true),
+            ("lctl set_param -P -F /tmp/params --fsname w", true),
+            ("lctl set_param -F /tmp/params debug=info", false),
+            ("lctl set_param -F /tmp/params -P -d", false),
+            ("lctl conf_param w-OST0001.osc.active=0 w.sys.jobid_var=disable", true),
+            ("lctl conf_param -d w-OST0001.osc.active", true),
+            ("lctl conf_param", false),
             ("lctl --devic 1 dl", false),
         ] {
             assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");

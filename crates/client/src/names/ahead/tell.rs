@@ -154,6 +154,7 @@ impl Ahead {
         if !self.meta.may_remove_ahead(parent, |dir| foretell::may_change(caller, dir)) {
             return None;
         }
+        let _leaving = self.meta.leaving_ahead(fid)?;
         if !self.targets.pending.begin(&[parent, fid]) {
             return None;
         }

@@ -29,7 +29,7 @@ pub(crate) enum Known {
 
 impl MetadataCache {
     /// Whether what is kept of a file may be used.
-    pub(super) fn may_use(&self, fid: Fid) -> bool {
+    pub(in crate::names) fn may_use(&self, fid: Fid) -> bool {
         self.lease.may_use(TargetId::mdt(mdt_of(fid)))
     }
 
@@ -244,9 +244,10 @@ impl MetadataCache {
         // The kernel sees each write that this mount makes, and asks again after it.
         let complete = complete || untouched && inode.is_made_here();
         let known = inode.entry.as_ref().filter(|_| inode.has(ATTR_BITS));
-        let keep_attr =
-            complete && !accessed && known.is_some_and(|known| known.attr.version == attr.version);
-        let is_kept = inode.keeps_names() && named.flatten() == Some((attr.fid, inode.stamp));
+        let is_known = known.is_some_and(|known| known.attr.version == attr.version);
+        let keep_attr = complete && !accessed && is_known;
+        // The kernel keeps mode and owner as long as the name, and decides by them.
+        let is_kept = is_known && inode.keeps_names() && named.flatten() == Some((attr.fid, inode.stamp));
         let keep_name = if is_kept { self.lease.left() } else { Duration::ZERO };
         Told { keep_name, keep_attr, fill: Fill::new(part.filling()), attr }
     }

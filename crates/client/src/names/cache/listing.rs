@@ -6,31 +6,47 @@ use proto::{Fid, Name};
 
 use super::MetadataCache;
 use super::inode::Inode;
-use crate::{Page, PageEntry};
+use crate::{Behind, Page, PageEntry};
 
 /// Most entries of a directory that is listed here: one with more is asked for page by page.
 const ENTRIES_MAX: usize = 16_384;
+/// Most entries of a page.
+const PAGE_ENTRIES_MAX: usize = 2048;
 
 impl MetadataCache {
-    /// All of a directory, in the order in which the MDT would give it; `None` if it has to be asked.
-    pub(crate) fn own_listing(&self, dir: Fid) -> Option<Page> {
+    /// A page of a directory behind a position, in the order in which the MDT would give it; `None` if it has to be asked.
+    pub(crate) fn own_page(&self, dir: Fid, behind: &Behind) -> Option<Page> {
         // Whoever sees elsewhere what a change under way has done must not see here that it has not.
         if !self.may_use(dir) || self.inodes.is_changing(dir) {
             return None;
         }
-        let (parent, names) = {
+        let (parent, mut names) = {
             let mut part = self.inodes.part(dir);
             let inode = part.inodes.get_mut(&dir)?;
             inode.recent = true;
-            (inode.parent()?, inode.all_names(ENTRIES_MAX)?)
+            (inode.parent()?, inode.names_behind(behind)?)
         };
-        let known = names.into_iter().map(|(name, fid)| {
+        let end = names.len() <= PAGE_ENTRIES_MAX;
+        if !end {
+            names.select_nth_unstable_by(PAGE_ENTRIES_MAX, |a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+            names.truncate(PAGE_ENTRIES_MAX);
+        }
+        let known = names.into_iter().map(|(cookie, name, fid)| {
             let mode = self.inodes.part(fid).inodes.get(&fid).and_then(Inode::kind_bits)?;
-            Some(PageEntry { cookie: name.hash(), name, fid, mode })
+            Some(PageEntry { cookie, name, fid, mode })
         });
         let mut entries = known.collect::<Option<Vec<PageEntry>>>()?;
         entries.sort_unstable_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
-        Some(Page { parent, entries, end: true, splits: false })
+        Some(Page { parent, entries, end, splits: !end })
+    }
+}
+
+impl MetadataCache {
+    /// A file has another name now, in another directory perhaps.
+    pub(crate) fn has_moved(&self, fid: Fid) {
+        if let Some(inode) = self.inodes.part(fid).inodes.get_mut(&fid) {
+            inode.named = None;
+        }
     }
 }
 
@@ -40,9 +56,11 @@ impl Inode {
         self.named.as_ref().filter(|_| self.keeps_names()).map(|(parent, _)| *parent)
     }
 
-    /// Every entry of a directory, if all are known and there are not more than `most`.
-    fn all_names(&self, most: usize) -> Option<Vec<(Name, Fid)>> {
-        self.entries().filter(|names| names.len() <= most).map(Iterator::collect)
+    /// The entries of a directory behind a position, with the hashes of their names, if all are known and there are not too many.
+    fn names_behind(&self, behind: &Behind) -> Option<Vec<(u64, Name, Fid)>> {
+        let names = self.entries().filter(|names| names.len() <= ENTRIES_MAX)?;
+        let hashed = names.map(|(name, fid)| (name.hash(), name, fid));
+        Some(hashed.filter(|(cookie, name, _)| behind.has_name_behind(*cookie, name)).collect())
     }
 
     /// The kind's bits of its mode.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rt::Rt;
 use rt::sync::Semaphore;
 
+use super::own_opens::OwnOpens;
 use super::{Accesses, Changes};
 use crate::copies::Keepers;
 use crate::data::Files;
@@ -51,6 +52,8 @@ pub(crate) struct MetadataCache {
     bits_called_back: AtomicU64,
     /// Accesses that the MDT is told of at close.
     pub(crate) accesses: Accesses,
+    /// Files that are open without the MDT.
+    pub(in crate::names) own_opens: OwnOpens,
     /// What fsync of a file waits for on the MDT.
     pub(crate) changes: Arc<Changes>,
 }
@@ -78,6 +81,7 @@ impl MetadataCache {
             restarts: AtomicU64::new(0),
             bits_called_back: AtomicU64::new(0),
             accesses: Accesses::default(),
+            own_opens: OwnOpens::default(),
         }
     }
 

@@ -35,6 +35,8 @@ enum Stage {
     Filling,
     /// The kernel has to forget.
     Forgetting,
+    /// The MDT has to know of what is open here.
+    Opening,
     /// The MDT has to close what was kept open.
     Closing,
 }
@@ -102,6 +104,8 @@ impl MetadataCache {
         // What the client has not by now it may have had: another callback may just be having the kernel forget it, or a change of this
         // client's own, an exchange of names perhaps, may have had it drop the bit and not the kernel the name.
         self.forget_kept(fid, gone | bits).await;
+        recall.is_at(Stage::Opening);
+        self.state_opens(Some(fid)).await;
         if let Some(open) = unused {
             recall.is_at(Stage::Closing);
             self.close_kept(fid, open).await;
@@ -219,6 +223,7 @@ impl MetadataCache {
         let (held, unused, filled) = self.inodes.give_up(fid)?;
         let _ = filled.await;
         self.forget_kept(fid, held.bits).await;
+        self.state_opens(Some(fid)).await;
         if let Some(open) = unused {
             self.close_kept(fid, open).await;
         }
@@ -244,6 +249,7 @@ impl MetadataCache {
     /// The same, but for what the kernel keeps: [`MetadataCache::forget_lost`].
     pub(crate) fn drop_bits(&self) {
         self.drop_all_bits(true);
+        self.own_opens.lost();
     }
 
     /// Files of which the kernel may keep something, and what has to arrive before it can forget.
@@ -262,12 +268,13 @@ impl MetadataCache {
     /// used go on: [`MetadataCache::opens_in_use`] says which the MDT has to know.
     pub(crate) fn drop_bits_but_opens(&self) {
         self.drop_all_bits(false);
+        self.own_opens.all_told();
     }
 
     /// Files that are kept open and that handles of here use, with the MDT's names for the opens. A handle that was given out just now
     /// may not be in the list of handles yet.
     pub(crate) fn opens_in_use(&self) -> Vec<(Fid, u64)> {
-        let mut opens = Vec::new();
+        let mut opens = self.own_opens.all();
         for part in self.inodes.parts() {
             let part = part.lock();
             let used = |inode: &Inode| inode.open.filter(|open| open.users > 0).map(|open| open.handle);

@@ -51,6 +51,8 @@ pub struct Known {
     pub generation: u64,
     /// How often in a row the target knew a larger epoch.
     pub(super) outgrown: u32,
+    /// What both sides have.
+    pub features: u64,
     /// The target takes several requests in one frame.
     pub(super) batches: bool,
     /// The target takes the names of jobs.
@@ -81,6 +83,7 @@ impl Known {
             epoch,
             boot: 0,
             outgrown: 0,
+            features: 0,
             batches: false,
             jobs: false,
             era: 0,

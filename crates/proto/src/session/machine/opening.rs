@@ -408,6 +408,7 @@ impl<W> Machine<W> {
         };
         self.known.boot = connected.boot;
         (self.known.session, self.known.shown) = (connected.session, connected.session);
+        self.known.features = connected.features;
         self.known.batches = connected.features & FEATURE_BATCH != 0;
         self.known.jobs = connected.features & FEATURE_JOBS != 0;
         let (mut plan, evicted) = self.requests.resume(outcome, connected.slots, connected.last_committed);

@@ -17,9 +17,11 @@ pub const FEATURE_LOCKS: u64 = 1 << 2;
 pub const FEATURE_BATCH: u64 = 1 << 3;
 /// Requests say in their headers to which job they belong.
 pub const FEATURE_JOBS: u64 = 1 << 4;
+/// An MDT is told of files that a client has opened without it ([`StateOpens`](super::StateOpens)).
+pub const FEATURE_STATED_OPENS: u64 = 1 << 5;
 /// Every feature that this code has.
 pub const FEATURES_ALL: u64 =
-    FEATURE_BASE | FEATURE_OVERSTRIPING | FEATURE_LOCKS | FEATURE_BATCH | FEATURE_JOBS;
+    FEATURE_BASE | FEATURE_OVERSTRIPING | FEATURE_LOCKS | FEATURE_BATCH | FEATURE_JOBS | FEATURE_STATED_OPENS;
 
 wire_struct! {
     /// Opens or resumes a session with a target.

@@ -275,6 +275,9 @@ wire_struct! {
     }
 }
 
+/// [`Close::handle`] of what the client had opened without the target: the target is told the time of access only.
+pub const NOT_OPEN: u64 = 0;
+
 wire_struct! {
     /// Opens a regular file or a directory.
     pub struct Open {
@@ -353,6 +356,15 @@ wire_struct! {
     /// only of those that are open for writing. Taken only while clients replay; stating twice does no harm.
     pub struct RestateOpens {
         /// The open files and directories.
+        pub opens: Vec<OpenHeld>,
+    }
+}
+
+wire_struct! {
+    /// States files that the client has open for reading, and of which the target was not told: somebody is about to remove them. The
+    /// client has held [`LOCK_UPDATE`] of each since it made it; stating twice does no harm. The handles are the client's own numbers.
+    pub struct StateOpens {
+        /// The open files.
         pub opens: Vec<OpenHeld>,
     }
 }

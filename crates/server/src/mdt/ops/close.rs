@@ -3,7 +3,7 @@
 use proto::changelog::Kind;
 use proto::types::access_counts;
 use proto::wire::Reply;
-use proto::wire::messages::{self as msg, Close, LOCK_UPDATE, SizeUpdate};
+use proto::wire::messages::{self as msg, Close, LOCK_UPDATE, NOT_OPEN, SizeUpdate};
 use proto::{Code, Timestamp};
 use service::{Done, VERSION_OF_THIS};
 
@@ -20,6 +20,9 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
     let request = &Close { atime, ..request.clone() };
     let opener = Opener { session: ctx.session().handle(), handle: request.handle };
     let found = mdt.names.find_inode(ctx, request.fid)?;
+    if request.handle == NOT_OPEN {
+        return access(mdt, ctx, request, found);
+    }
     // The last writer brings size and times, a reader perhaps the time of its access. Others are called back, and what goes with a
     // file that has no name is known, before anything is changed here.
     let accessed = found.as_ref().and_then(|inode| new_atime(inode, request)).is_some();
@@ -66,6 +69,24 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
         }
     };
     if is_shown { mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS) } else { Ok(done) }
+}
+
+/// A client has read what it had opened without the MDT. What was read before the inode changed last does not count.
+fn access(mdt: &Mdt, ctx: &Ctx, request: &Close, found: Option<Inode>) -> Outcome {
+    let unchanged = || Ok(Done::unchanged(Reply::Close(msg::Settled::default())));
+    let Some(mut inode) = found.filter(|inode| inode.nlink > 0) else { return unchanged() };
+    let Some(atime) = new_atime(&inode, request).filter(|atime| *atime > inode.ctime) else {
+        return unchanged();
+    };
+    ctx.need(&[(inode.fid, LOCK_UPDATE)])?;
+    let before = inode.clone();
+    inode.atime = atime;
+    inode.version = VERSION_OF_THIS;
+    let mut changes = Changes::default();
+    changes.put_inode(&inode, before.seen_changes(&inode));
+    mdt.tell(&mut changes, Kind::AccessTime, inode.fid, |record| record);
+    let done = mdt.commit(ctx, changes, Reply::Close(msg::Settled { entry: Some(inode.entry()) }))?;
+    mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
 }
 
 /// The time of access that the close brings, if it counts. Of several readers after a change the first one's does: the

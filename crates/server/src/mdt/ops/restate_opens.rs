@@ -1,11 +1,11 @@
-//! RestateOpens: what was open for reading before a restart is open again.
+//! RestateOpens: what was open for reading before a restart is open again. StateOpens: what a client has opened without the MDT is open here, too.
 //!
 //! An open for writing is in the store; one for reading changes nothing, and only its client knows of it. Until all have said what they have,
 //! no inode without a name goes ([`crate::mdt::orphans`]).
 
 use proto::Code;
 use proto::wire::Reply;
-use proto::wire::messages::{self as msg, OpenHeld, RestateOpens};
+use proto::wire::messages::{self as msg, OpenHeld, RestateOpens, StateOpens};
 use service::Done;
 
 use crate::mdt::opens::{OpenMode, Opener};
@@ -17,7 +17,18 @@ pub(in crate::mdt) async fn restate_opens(mdt: &Mdt, ctx: &Ctx<'_>, request: &Re
     if !mdt.takes_restatements(ctx) {
         return Err(Code::Invalid.into());
     }
-    for held in &request.opens {
+    open_all(mdt, ctx, &request.opens).await?;
+    Ok(Done::unchanged(Reply::RestateOpens(msg::Done {})))
+}
+
+/// Nobody has removed the files yet: whoever does so calls the client back first.
+pub(in crate::mdt) async fn state_opens(mdt: &Mdt, ctx: &Ctx<'_>, request: &StateOpens) -> Outcome {
+    open_all(mdt, ctx, &request.opens).await?;
+    Ok(Done::unchanged(Reply::StateOpens(msg::Done {})))
+}
+
+async fn open_all(mdt: &Mdt, ctx: &Ctx<'_>, opens: &[OpenHeld]) -> Result<(), Halt> {
+    for held in opens {
         // One after the other, for they are many.
         let mut fetches = FETCHES_MAX;
         while let Some(want) = restate(mdt, ctx, held)? {
@@ -25,7 +36,7 @@ pub(in crate::mdt) async fn restate_opens(mdt: &Mdt, ctx: &Ctx<'_>, request: &Re
             mdt.names.fetch(ctx, want).await?;
         }
     }
-    Ok(Done::unchanged(Reply::RestateOpens(msg::Done {})))
+    Ok(())
 }
 
 /// Opens one file again; gives what is lacking for that.
@@ -43,7 +54,7 @@ fn restate(mdt: &Mdt, ctx: &Ctx, held: &OpenHeld) -> Step<Option<Want>> {
             ctx.data().opened(handle, fid);
         }
         Ok(None) => {
-            tracing::error!(%fid, client = %ctx.session().client(), "an open file is gone: the restarted MDT does not know it");
+            tracing::error!(%fid, client = %ctx.session().client(), "an open file is gone: the MDT does not know it");
         }
         Err(Halt::Missing(want)) => return Ok(Some(want)),
         Err(halt) => return Err(halt),

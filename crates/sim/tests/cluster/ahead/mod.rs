@@ -12,7 +12,7 @@ use proto::{Attr, Code, Fid, TargetId};
 use rt::Rt;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::scenario::on;
-use weft_sim::workload::{READ_WRITE, root};
+use weft_sim::workload::{READ, READ_WRITE, root};
 
 const MDS: &str = "mds";
 const EXCLUSIVE: OpenFlags = OpenFlags { exclusive: true, ..READ_WRITE };
@@ -550,7 +550,7 @@ fn who_syncs_is_told_that_it_is_lost() {
             let (rt, _) = cluster.mount("c").await;
             let dir = mkdir(&a, Fid::ROOT, b"d").await;
             a.sync_all().await.expect("the disks work");
-            let before = a.files().open_dir(&root(), dir).await.expect("root may");
+            let before = a.files().open(&root(), dir, READ).await.expect("root may");
             ["mgs", MDS, "oss0"].iter().for_each(|server| cluster.handle().partition("a", server));
             let (_, handle) = create(&a, dir, "f").await.expect("a new name");
             let looking = async {
@@ -561,14 +561,14 @@ fn who_syncs_is_told_that_it_is_lost() {
             let (synced, ()) = both(a.files().fsync(handle), looking).await;
             assert!(synced.is_err(), "the file is not there");
             a.files().release(handle).await;
-            let after = a.files().open_dir(&root(), dir).await.expect("root may");
+            let after = a.files().open(&root(), dir, READ).await.expect("root may");
             let mut told = Vec::new();
             for handle in [before, before, after, after] {
                 told.push(a.files().fsync(handle).await.is_err());
             }
             // The second handle was opened when nobody had been told.
             assert_eq!(told, [true, false, true, false]);
-            let late = a.files().open_dir(&root(), dir).await.expect("root may");
+            let late = a.files().open(&root(), dir, READ).await.expect("root may");
             assert_eq!(a.files().fsync(late).await, Ok(()));
         });
     }

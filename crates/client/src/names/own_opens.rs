@@ -1,0 +1,256 @@
+//! Files and directories that this client made, and that nobody else can change or remove unseen, are opened to read without the MDT
+//! (`docs/locks.md#made-here`).
+//!
+//! The MDT is told what is open before somebody takes such a file away: by whoever answers a callback, and by whoever removes a name here.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
+use std::sync::Arc;
+
+use proto::wire::messages::{Close, Entry, FEATURE_STATED_OPENS, OpenHeld, StateOpens};
+use proto::{Fid, FileKind};
+
+use super::cache::MetadataCache;
+use super::kept::may_open;
+use crate::order::{LEAF, Mutex};
+use crate::{Caller, OpenFlags};
+
+/// The numbers of these opens begin here: no request has one of them, and no file that was made ahead
+/// ([`proto::wire::messages::Foretold::handle_of`]).
+const FIRST_HANDLE: u64 = 1 << 62;
+
+/// What is open without the MDT.
+#[derive(Default)]
+pub(crate) struct OwnOpens(Mutex<LEAF, Table>);
+
+#[derive(Default)]
+struct Table {
+    open: BTreeMap<Fid, Open>,
+    /// Files of which a name is being taken away here, and how often.
+    leaving: BTreeMap<Fid, u32>,
+    /// How often that is being done without knowing the file.
+    any_leaving: u32,
+    numbers: u64,
+}
+
+/// A file that is open.
+struct Open {
+    handle: u64,
+    users: u32,
+    /// The MDT knows.
+    is_told: bool,
+}
+
+/// What is to be done at the end of a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It is not one of these.
+    Unknown,
+    /// Others use it, or the MDT was never told.
+    Untold,
+    /// The MDT has to close it.
+    Told,
+}
+
+impl OwnOpens {
+    /// One more uses a file; the number of the open. `None` while a name is being taken away.
+    fn open(&self, fid: Fid) -> Option<u64> {
+        let mut table = self.0.lock();
+        if table.any_leaving > 0 || table.leaving.contains_key(&fid) {
+            return None;
+        }
+        let number = FIRST_HANDLE + table.numbers;
+        match table.open.entry(fid) {
+            Place::Occupied(mut open) => {
+                open.get_mut().users += 1;
+                Some(open.get().handle)
+            }
+            Place::Vacant(vacant) => {
+                vacant.insert(Open { handle: number, users: 1, is_told: false });
+                table.numbers += 1;
+                Some(number)
+            }
+        }
+    }
+
+    /// One less uses a file.
+    pub(super) fn close(&self, fid: Fid, handle: u64) -> End {
+        let mut table = self.0.lock();
+        let Place::Occupied(mut open) = table.open.entry(fid) else { return End::Unknown };
+        if open.get().handle != handle {
+            return End::Unknown;
+        }
+        open.get_mut().users -= 1;
+        match (open.get().users, open.get().is_told) {
+            (0, true) => {
+                open.remove();
+                End::Told
+            }
+            (0, false) => {
+                open.remove();
+                End::Untold
+            }
+            _ => End::Untold,
+        }
+    }
+
+    /// The MDT has restarted, and is told of all that is open.
+    pub(in crate::names) fn all_told(&self) {
+        self.0.lock().open.values_mut().for_each(|open| open.is_told = true);
+    }
+
+    /// All that is open.
+    pub(in crate::names) fn all(&self) -> Vec<(Fid, u64)> {
+        self.0.lock().open.iter().map(|(fid, open)| (*fid, open.handle)).collect()
+    }
+
+    /// The MDT has given this client up: whatever is open is not known there.
+    pub(in crate::names) fn lost(&self) {
+        self.0.lock().open.clear();
+    }
+
+    /// What the MDT does not know of a file, or of all.
+    fn untold(&self, fid: Option<Fid>) -> Vec<OpenHeld> {
+        let table = self.0.lock();
+        let untold = |(fid, open): (&Fid, &Open)| {
+            (!open.is_told).then_some(OpenHeld { fid: *fid, handle: open.handle })
+        };
+        match fid {
+            Some(fid) => table.open.get(&fid).and_then(|open| untold((&fid, open))).into_iter().collect(),
+            None => table.open.iter().filter_map(untold).collect(),
+        }
+    }
+
+    /// The MDT knows of an open file. Whether it is still open.
+    fn told(&self, held: &OpenHeld) -> bool {
+        let mut table = self.0.lock();
+        let open = table.open.get_mut(&held.fid).filter(|open| open.handle == held.handle);
+        open.map(|open| open.is_told = true).is_some()
+    }
+
+    /// Whether a file is open, and the MDT does not know.
+    fn is_untold(&self, fid: Fid) -> bool {
+        self.0.lock().open.get(&fid).is_some_and(|open| !open.is_told)
+    }
+
+    /// A name of a file is being taken away, or of one that is not known: until that is done it is not opened here.
+    fn leave(&self, fid: Option<Fid>) -> Leaving<'_> {
+        let mut table = self.0.lock();
+        match fid {
+            Some(fid) => *table.leaving.entry(fid).or_default() += 1,
+            None => table.any_leaving += 1,
+        }
+        Leaving { opens: self, fid }
+    }
+}
+
+/// A name is being taken away, until this is dropped.
+pub(crate) struct Leaving<'a> {
+    opens: &'a OwnOpens,
+    fid: Option<Fid>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut table = self.opens.0.lock();
+        let Some(fid) = self.fid else {
+            table.any_leaving -= 1;
+            return;
+        };
+        if let Place::Occupied(mut count) = table.leaving.entry(fid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+impl MetadataCache {
+    /// Opens to read what the caller certainly may read, and nobody else can change, or remove, unseen: its entry, and the number of the
+    /// open.
+    pub(crate) fn open_own(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Option<(Arc<Entry>, u64)> {
+        if flags.write || flags.truncate || !self.states_opens(fid) {
+            return None;
+        }
+        let is_either = |entry: &Arc<Entry>| matches!(entry.attr.kind(), FileKind::File | FileKind::Dir);
+        let entry = self.known_entry(fid).filter(is_either)?;
+        if !may_open(caller, &entry, flags) || !self.may_use(fid) {
+            return None;
+        }
+        // Under this lock: whoever takes away what it is opened under looks at what is open afterwards.
+        let part = self.inodes.part(fid);
+        part.inodes.get(&fid).filter(|inode| inode.is_made_here())?;
+        Some((entry, self.own_opens.open(fid)?))
+    }
+
+    fn states_opens(&self, fid: Fid) -> bool {
+        self.targets.mdt_of(fid).is_ok_and(|mdt| mdt.features() & FEATURE_STATED_OPENS != 0)
+    }
+
+    /// Takes a name away: has the MDT know first of what is open. Which file the name means when the MDT takes it away is not known.
+    pub(crate) async fn leaving(self: &Arc<Self>) -> Leaving<'_> {
+        let leaving = self.own_opens.leave(None);
+        self.state_opens(None).await;
+        leaving
+    }
+
+    /// The same of the only name of a file, without the MDT; `None` if that has to know of what is open.
+    pub(crate) fn leaving_ahead(&self, fid: Fid) -> Option<Leaving<'_>> {
+        let leaving = self.own_opens.leave(Some(fid));
+        (!self.own_opens.is_untold(fid)).then_some(leaving)
+    }
+
+    /// Has the MDT know of what is open of a file here, or of all files.
+    pub(in crate::names) async fn state_opens(self: &Arc<Self>, fid: Option<Fid>) {
+        for held in self.own_opens.untold(fid) {
+            let OpenHeld { fid, handle } = held;
+            let told = match self.targets.settled_mdt_of(fid).await {
+                Ok(mdt) => mdt.call(StateOpens { opens: vec![held.clone()] }).await.map(drop),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = told {
+                tracing::warn!(%fid, %error, "the MDT does not take an open file: it is lost when its last name is removed");
+            }
+            if !self.own_opens.told(&held) {
+                self.send_close(Close { fid, handle, atime: None, size: None, wrote: false }).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FID: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
+
+    #[test]
+    fn the_mdt_closes_what_it_was_told_of() {
+        let opens = OwnOpens::default();
+        let handle = opens.open(FID).expect("nobody removes it");
+        assert_eq!(opens.open(FID), Some(handle));
+        assert_eq!((opens.close(FID, handle), opens.close(FID, handle)), (End::Untold, End::Untold));
+        assert_eq!(opens.close(FID, handle), End::Unknown);
+        let again = opens.open(FID).expect("nobody removes it");
+        assert_ne!(again, handle);
+        let untold = opens.untold(None);
+        assert_eq!(untold, [OpenHeld { fid: FID, handle: again }]);
+        assert!(opens.told(&untold[0]) && opens.untold(Some(FID)).is_empty());
+        assert_eq!((opens.close(FID, handle), opens.close(FID, again)), (End::Unknown, End::Told));
+        assert!(!opens.told(&untold[0]), "it was closed while the MDT was told");
+    }
+
+    #[test]
+    fn nothing_is_opened_while_its_name_goes() {
+        let opens = OwnOpens::default();
+        for fid in [Some(FID), None] {
+            let (one, two) = (opens.leave(fid), opens.leave(fid));
+            drop(one);
+            assert_eq!(opens.open(FID), None);
+            drop(two);
+            let handle = opens.open(FID).expect("it stays");
+            assert_eq!(opens.close(FID, handle), End::Untold);
+        }
+    }
+}

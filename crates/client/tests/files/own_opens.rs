@@ -1,0 +1,164 @@
+//! Files that a client made are opened to read without the MDT, and are there for whoever has them open, whoever removes them
+//! (`docs/locks.md#made-here`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::{Client, Handle};
+use proto::{Fid, FileKind};
+
+use crate::world::{World, join, make, read_only, read_write, root};
+
+/// Until everything is told.
+const SOON: Duration = Duration::from_secs(2);
+/// Until the MDT answers again, or has removed what nobody has open.
+const LONG: Duration = Duration::from_secs(10);
+
+/// How a file loses its last name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Unlinked,
+    Replaced,
+}
+
+fn asked(client: &Client, operation: &str) -> u64 {
+    client.admin().counters().get(&format!("rpc.{operation}")).copied().unwrap_or(0)
+}
+
+async fn made(client: &Client, dir: Fid, name: &[u8], data: &[u8]) -> Fid {
+    let (told, handle) = client.files().create(&root(), dir, name, 0o644, read_write()).await.expect("new");
+    let fid = told.fid;
+    drop(told);
+    client.files().write(handle, 0, data).await.expect("there is room");
+    client.files().release(handle).await;
+    fid
+}
+
+async fn open(client: &Client, fid: Fid) -> Handle {
+    client.files().open(&root(), fid, read_only()).await.expect("it is there")
+}
+
+async fn remove(client: &Client, dir: Fid, name: &[u8], way: Way) {
+    match way {
+        Way::Unlinked => client.names().unlink(&root(), dir, name).await.expect("it is there"),
+        Way::Replaced => {
+            make(client, dir, b"new", FileKind::File, b"").await;
+            client.names().rename(&root(), dir, b"new", dir, name, 0).await.expect("it is there");
+        }
+    }
+}
+
+#[test]
+fn what_a_client_made_it_opens_without_a_question() {
+    let world = World::remote(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let dir = make(&client, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+        let fid = made(&client, dir, b"f", b"data").await;
+        world.hub.rt().sleep(SOON).await;
+        let before = (asked(&client, "Open"), asked(&client, "Close"));
+        let handles = [open(&client, fid).await, open(&client, fid).await];
+        for handle in handles {
+            assert_eq!(join(&client.files().read(handle, 0, 10).await.expect("it is there")), b"data");
+            client.files().release(handle).await;
+        }
+        world.hub.rt().sleep(SOON).await;
+        assert_eq!(asked(&client, "Open"), before.0);
+        assert_eq!(asked(&client, "Close"), before.1 + 1, "the MDT hears of the access");
+        let other = world.mounted(client::Limits::default()).await;
+        let attr = other.names().getattr(fid).await.expect("it is there");
+        assert!(attr.atime > attr.mtime, "{attr:?}");
+        // What another one has written to is not the client's alone.
+        let handle = other.files().open(&root(), fid, read_write()).await.expect("it is there");
+        other.files().write(handle, 0, b"DATA").await.expect("there is room");
+        other.files().release(handle).await;
+        client.files().release(open(&client, fid).await).await;
+        assert_eq!(asked(&client, "Open"), before.0 + 1);
+    });
+}
+
+#[test]
+fn what_is_open_stays_whoever_removes_it() {
+    for (seed, (way, is_own, restarts)) in (1..).zip([
+        (Way::Unlinked, true, false),
+        (Way::Unlinked, true, true),
+        (Way::Unlinked, false, false),
+        (Way::Unlinked, false, true),
+        (Way::Replaced, true, false),
+        (Way::Replaced, false, false),
+        (Way::Replaced, false, true),
+    ]) {
+        let mut world = World::remote(seed, 1);
+        let (one, two) = (world.mount(), world.mount());
+        let (dir, fid, handle) = world.run(async {
+            let dir = make(&one, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+            let fid = made(&one, dir, b"f", b"data").await;
+            one.sync_all().await.expect("what is healthy can be synced");
+            let before = asked(&one, "Open");
+            let handle = open(&one, fid).await;
+            assert_eq!(asked(&one, "Open"), before);
+            (dir, fid, handle)
+        });
+        if restarts {
+            world.restart_servers(1);
+            world.run(async { world.hub.rt().sleep(LONG).await });
+        }
+        world.run(async {
+            remove(if is_own { &one } else { &two }, dir, b"f", way).await;
+            if is_own {
+                one.sync_all().await.expect("what is healthy can be synced");
+            }
+            world.hub.rt().sleep(LONG).await;
+            let read = one.files().read(handle, 0, 10).await;
+            let read = read.map(|slices| join(&slices));
+            assert_eq!(
+                read.as_deref(),
+                Ok(&b"data"[..]),
+                "{way:?} by its maker: {is_own}, restart: {restarts}"
+            );
+            assert_eq!(two.names().getattr(fid).await.map(|attr| attr.nlink), Ok(0));
+            one.files().release(handle).await;
+            world.hub.rt().sleep(LONG).await;
+            assert!(two.names().getattr(fid).await.is_err(), "nobody has it open");
+        });
+    }
+}
+
+/// Whatever comes in between: nothing is open at the MDT in the end that nobody has open here, and what is open here is there.
+#[test]
+fn opens_and_removals_that_cross_lose_nothing() {
+    for seed in 1..=40 {
+        let world = World::remote(seed, 1);
+        let (one, two) = (world.mount(), world.mount());
+        world.run(async {
+            let rt = world.hub.rt();
+            let dir = make(&one, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+            let fid = made(&one, dir, b"f", b"data").await;
+            one.sync_all().await.expect("what is healthy can be synced");
+            let (opener, pause) = (one.clone(), rt.clone());
+            let is_removed = Arc::new(AtomicBool::new(false));
+            let ends = is_removed.clone();
+            let (done, opened) = rt::sync::oneshot::channel();
+            rt.spawn(async move {
+                let mut found = Vec::new();
+                while !ends.load(Ordering::Relaxed) {
+                    let Ok(handle) = opener.files().open(&root(), fid, read_only()).await else { break };
+                    let read = opener.files().read(handle, 0, 10).await;
+                    found.push(read.map(|slices| join(&slices)));
+                    opener.files().release(handle).await;
+                    pause.sleep(Duration::from_micros(20)).await;
+                }
+                let _ = done.send(found);
+            });
+            rt.sleep(Duration::from_micros(seed * 37)).await;
+            let remover = if seed % 2 == 0 { &one } else { &two };
+            remove(remover, dir, b"f", if seed % 4 < 2 { Way::Unlinked } else { Way::Replaced }).await;
+            is_removed.store(true, Ordering::Relaxed);
+            let found = opened.await.expect("it comes to an end");
+            assert!(found.iter().all(|read| read.as_deref() == Ok(b"data")), "seed {seed}: {found:?}");
+            rt.sleep(LONG).await;
+            assert!(two.names().getattr(fid).await.is_err(), "seed {seed}: nobody has it open");
+        });
+    }
+}
