@@ -77,7 +77,9 @@ def largest(files):
                 fields[found[2], path] = len(re.findall(r"^\s+(?:pub(?:\([\w: ]+\))? )?\w+: ", body, re.M))
     for path, text in files.items():
         for found in re.finditer(r"^impl(?:<[^{]*?>)? (\w+)(?:<[^{]*?>)? (?:where [^{]*)?\{", text, re.M):
-            count = len(re.findall(r"^    (?:pub(?:\([\w: ]+\))? )?(?:const )?(?:async )?fn ", block(text, found.start()), re.M))
+            # A method that only tests have does not count.
+            body = re.sub(r"^    #\[cfg\(test\)\]\n    \S.*", "", block(text, found.start()), flags=re.M)
+            count = len(re.findall(r"^    (?:pub(?:\([\w: ]+\))? )?(?:const )?(?:async )?fn ", body, re.M))
             of = found[1], home(found[1], path, defined)
             methods[of] += count
             blocks[of] += 1

@@ -831,8 +831,8 @@ fn shown_parameter() -> ShownParameter {
     }
 }
 
-fn mdt_replies() -> Vec<(&'static str, Reply)> {
-    let page = DirPage {
+fn dir_page() -> DirPage {
+    DirPage {
         parent: Fid::ROOT,
         entries: vec![
             DirEntry { cookie: 17, name: name("a"), fid: fid(1), mode: 0o100_000, entry: Some(entry()) },
@@ -841,7 +841,10 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         end: false,
         lock: granted(),
         splits: true,
-    };
+    }
+}
+
+fn mdt_replies() -> Vec<(&'static str, Reply)> {
     let range = Token { number: 0x7172, write: true, start: 0, end: u64::MAX, contended: false };
     let created = Created {
         attr: attr(),
@@ -865,7 +868,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("GetSequence", Reply::GetSequence(Sequence { seq: 0x2_0000_0400 })),
         ("GetAttr", Reply::GetAttr(entry())),
         ("Lookup", Reply::Lookup(entry())),
-        ("ReadDir", Reply::ReadDir(page)),
+        ("ReadDir", Reply::ReadDir(dir_page())),
         ("Create", Reply::Create(created.clone())),
         ("Open", Reply::Open(opened)),
         ("Close", Reply::Close(Settled { entry: Some(entry()) })),

@@ -153,12 +153,12 @@ impl ObjectLocks {
     }
 
     /// What others than `holder` have written to the object and not sent yet.
-    pub(super) async fn glimpse(
+    pub(super) fn glimpse(
         &self,
         object: ObjectId,
         holder: Holder,
-    ) -> Result<Option<msg::Glimpsed>, Code> {
-        self.glimpses.glimpse(object, holder).await
+    ) -> impl Future<Output = Result<Option<msg::Glimpsed>, Code>> {
+        self.glimpses.glimpse(object, holder)
     }
 
     /// `holder` has changed a range.
@@ -167,7 +167,12 @@ impl ObjectLocks {
     }
 
     /// Waits until what others did in a range is durable, if that is wanted.
-    pub(super) async fn settle(&self, object: ObjectId, range: Range, holder: Holder) -> Result<(), Code> {
-        self.sharing.settle(object, range, holder).await
+    pub(super) fn settle(
+        &self,
+        object: ObjectId,
+        range: Range,
+        holder: Holder,
+    ) -> impl Future<Output = Result<(), Code>> {
+        self.sharing.settle(object, range, holder)
     }
 }
