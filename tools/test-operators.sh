@@ -254,6 +254,20 @@ t_pools() {
     lctl pool_destroy "$two_fsname.at$n"
     must_fail 2 lctl get_param "lod.$two_fsname-*.pools.at$n"
   done
+  # It waits for an MDT that does not answer, unless it is told not to.
+  pid=$(server_pid 2)
+  kill -STOP "$pid"
+  local began=$EPOCHREALTIME
+  after() { python3 -c 'import sys; sys.exit(not float(sys.argv[3]) <= float(sys.argv[2]) - float(sys.argv[1]) < float(sys.argv[4]))' "$began" "$EPOCHREALTIME" "$@"; }
+  lctl pool_new --nowait "$two_fsname.late"
+  after 0 2
+  ( sleep 3; kill -CONT "$pid" ) &
+  began=$EPOCHREALTIME
+  lctl pool_add "$two_fsname.late" 1 2> "$work/err"
+  after 2.5 10
+  [ ! -s "$work/err" ]
+  lctl pool_remove "$two_fsname.late" 1
+  lctl pool_destroy "$two_fsname.late"
 }
 
 # Rules in a file that move and remove files. POLICY_FILES: how many files it is tried with.
