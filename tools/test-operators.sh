@@ -236,6 +236,38 @@ t_pools() {
   lctl pool_list "$two_fsname.kept" | cmp - "$work/kept"
   lctl pool_remove "$two_fsname.kept" 1 3 > /dev/null
   lctl pool_destroy "$two_fsname.kept" > /dev/null
+  [ "$(lctl get_param -n "lod.$two_fsname-*.numobd" "lod.$two_fsname-*.activeobd" | xargs)" = "4 4" ]
+  for n in 0 1 2 3; do echo "$n: $two_fsname-OST000${n}_UUID ACTIVE"; done > "$work/osts"
+  lctl get_param -n "lod.$two_fsname-*.target_obd" | cmp - "$work/osts"
+
+  # A command ends when the MDT knows of the change.
+  local n
+  mdt_has() { [ "$(lctl get_param -n "lod.$two_fsname-*.pools.at$n" | sed 's/.*-OST000\(.\)_UUID/\1/' | xargs)" = "$1" ]; }
+  for n in 1 2 3 4 5; do
+    lctl pool_new "$two_fsname.at$n"
+    mdt_has ""
+    lctl pool_add "$two_fsname.at$n" 0 2 3
+    mdt_has "0 2 3"
+    lctl pool_remove "$two_fsname.at$n" 0 3
+    mdt_has 2
+    lctl pool_remove "$two_fsname.at$n" 2
+    lctl pool_destroy "$two_fsname.at$n"
+    must_fail 2 lctl get_param "lod.$two_fsname-*.pools.at$n"
+  done
+  # It waits for an MDT that does not answer, unless it is told not to.
+  pid=$(server_pid 2)
+  kill -STOP "$pid"
+  local began=$EPOCHREALTIME
+  after() { python3 -c 'import sys; sys.exit(not float(sys.argv[3]) <= float(sys.argv[2]) - float(sys.argv[1]) < float(sys.argv[4]))' "$began" "$EPOCHREALTIME" "$@"; }
+  lctl pool_new --nowait "$two_fsname.late"
+  after 0 2
+  ( sleep 3; kill -CONT "$pid" ) &
+  began=$EPOCHREALTIME
+  lctl pool_add "$two_fsname.late" 1 2> "$work/err"
+  after 2.5 10
+  [ ! -s "$work/err" ]
+  lctl pool_remove "$two_fsname.late" 1
+  lctl pool_destroy "$two_fsname.late"
 }
 
 # Rules in a file that move and remove files. POLICY_FILES: how many files it is tried with.

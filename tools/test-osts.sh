@@ -198,6 +198,13 @@ t_striped() {
   two_serve two-oss3 7005 "$work/two.ost4"
   until_true 60 has_osts 5
   until_true 10 has_stripes 5
+  # By its size it gets so many stripes.
+  cp "$work/old" "$two_a/large"
+  truncate -s 5G "$two_a/large"
+  [ "$("$LFS" migrate -A -v "$two_a/large")" = "$two_a/large" ]
+  [ "$("$LFS" getstripe -c "$two_b/large")" = 3 ]
+  cmp -n "$(stat -c %s "$work/old")" "$work/old" "$two_b/large"
+  rm "$two_a/large"
   [ "$("$LFS" getstripe -c "$two_a/old")" = 4 ]
   cmp "$work/old" "$two_b/old"
   cp "$work/old" "$two_a/new"
@@ -291,7 +298,7 @@ room_disk() {
   mkfs.ext4 -q -F "$work/image.$1"
   mkdir -p "$work/disk.$1"
   mount -o loop "$work/image.$1" "$work/disk.$1"
-  "$WEFT" format --ost --fsname "$room" --index "$1" --mgsnode 127.0.0.1:7201@tcp "$work/disk.$1/ost"
+  "$WEFT" format --ost --fsname "$room" --index "$1" --mgsnode 127.0.0.1:7201@tcp "${@:3}" "$work/disk.$1/ost"
 }
 room_serve() { two_serve room 7201 "$work/r.mgs" "$work/r.mdt" "$work"/disk.?/ost; }
 # room_files DIR: makes 240 files there, and says how many of them lie on each OST.
@@ -317,12 +324,18 @@ t_room() {
   "$WEFT" format --mgs --fsname "$room" "$work/r.mgs"
   "$WEFT" format --mdt --fsname "$room" --index 0 --mgsnode 127.0.0.1:7201@tcp "$work/r.mdt"
   for index in 0 1 2; do room_disk $index 2000; done
-  room_disk 3 1000
+  must_fail 2 "$WEFT" format --ost --fsname "$room" --index 3 --mgsnode 127.0.0.1:7201@tcp --param nonsense.x=1 "$work/none"
+  not test -e "$work/none"
+  room_disk 3 1000 --param obdfilter.sync_journal=1 --param llite.max_cached_mb=64
   room_serve
   mkdir -p "$more"
   in_two "$WEFT" mount "127.0.0.1:7201@tcp:/$room" "$more"
   all_there() { [ "$("$LFS" osts "$more" | grep -c ' ACTIVE$')" = 4 ]; }
   until_true 60 all_there
+  # What it was given when it was made is kept, and holds.
+  journals() { [ "$(lctl get_param -n "obdfilter.$room-OST000"{0,3}.sync_journal | xargs)" = "0 1" ]; }
+  until_true 10 journals
+  lctl get_param -n mgs.MGS.live.params | grep -qx "llite.$room-\*.max_cached_mb=64"
   [ "$(lctl get_param -n lod.$room-*.qos_threshold_rr lod.$room-*.qos_prio_free lod.$room-*.qos_maxage | tr '\n' ' ')" = "17% 90% 5 " ]
   lctl set_param "lod.$room-*.qos_maxage=1" > /dev/null
   until_true 20 room_has 5 45

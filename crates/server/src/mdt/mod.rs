@@ -309,6 +309,7 @@ impl Shown for Mdt {
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
         self.objects.osts.parameters(tree);
+        self.objects.osts.list_parameters(tree);
         self.objects.osts.qos_parameters(tree);
         self.objects.osts.spill_parameters(tree);
         self.load.parameters(tree);

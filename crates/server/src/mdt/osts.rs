@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::layout::LayoutHint;
 use proto::limits::{MDT_DATA_BYTES_MAX, STRIPE_SIZE_UNIT};
-use proto::parameters::{Parameter, TargetTree, Unit};
+use proto::parameters::{Parameter, TargetTree, Unit, device_name};
 use proto::pool::POOLS_MAX;
 use proto::wire::messages::{LoseBefore, PoolEntry, Statfs, TargetEntry};
 use proto::wire::{DecodeError, Reader, Wire};
@@ -464,6 +464,26 @@ impl Osts {
             });
             Ok(())
         }));
+    }
+
+    /// The OSTs and pools that this MDT knows, as Lustre lists them below `lod`.
+    pub fn list_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let table = self.table();
+        let name = |ost: &OstIndex| format!("{}_UUID", device_name(&self.fsname, TargetId::ost(*ost)));
+        let away = self.away.avoided();
+        let (all, active) = (table.nids.len(), table.osts().filter(|ost| !away.contains(ost)).count());
+        tree.of_layouts(Parameter::gauge("numobd", Unit::None, move || all));
+        tree.of_layouts(Parameter::gauge("activeobd", Unit::None, move || active));
+        let lines = table.clone();
+        tree.of_layouts(Parameter::text("target_obd", move || {
+            let state = |ost| if away.contains(ost) { "INACTIVE" } else { "ACTIVE" };
+            let lines = lines.nids.keys().map(|ost| format!("{}: {} {}", ost.0, name(ost), state(ost)));
+            lines.collect::<Vec<_>>().join("\n")
+        }));
+        for (pool, osts) in table.pools.iter() {
+            let members = osts.iter().map(name).collect::<Vec<_>>().join("\n");
+            tree.of_layouts(Parameter::text(format!("pools.{pool}"), move || members));
+        }
     }
 
     /// Takes a new state, and gives the one before. The order in which stripes take OSTs is durable before it is used: creates that

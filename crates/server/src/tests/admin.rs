@@ -94,6 +94,18 @@ const OF_MDT: &[&str] = &[
     "recovery_time_soft",
 ];
 
+/// Parameters of an MDT that are below `lod`, as long as there is no pool.
+const OF_LAYOUTS: [&str; 8] = [
+    "dom_stripesize",
+    "numobd",
+    "activeobd",
+    "target_obd",
+    "qos_threshold_rr",
+    "qos_prio_free",
+    "qos_maxage",
+    "qos_ost_weights",
+];
+
 /// Whoever looks at what there is, and whoever asks by name, sees the same; and what says that it can be set can be.
 #[test]
 fn what_can_be_read_is_listed() {
@@ -137,10 +149,7 @@ fn what_can_be_read_is_listed() {
     );
     let of_layouts: Vec<&str> =
         all.iter().filter_map(|one| one.name.strip_prefix("lod.weft-MDT0000-mdtlov.")).collect();
-    assert_eq!(
-        of_layouts,
-        ["dom_stripesize", "qos_threshold_rr", "qos_prio_free", "qos_maxage", "qos_ost_weights"]
-    );
+    assert_eq!(of_layouts, OF_LAYOUTS);
     let of_others = of_locks.len() + of_directories.len() + of_layouts.len() + of_disk.len();
     assert_eq!(all.len(), names.len() + of_others);
     for one in &all {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use fuse::control::{self, Kind};
@@ -13,6 +13,7 @@ use proto::{Code, OstIndex, TargetId};
 use rpc::AskError;
 
 use super::orders::refused;
+use super::params;
 use super::reach::{Device, Reach};
 use crate::ask;
 use crate::failure::{Failure, Outcome};
@@ -20,11 +21,15 @@ use crate::pools::{self, Named, member};
 
 /// How long the MGS may take.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
+/// How long the MDTs may take to know of a change (Lustre's bound).
+const KNOWN_WAIT: Duration = Duration::from_secs(12);
+/// Pause between two questions.
+const KNOWN_PAUSE: Duration = Duration::from_millis(50);
 
 /// A pool.
 #[derive(Args)]
 pub struct Pool {
-    /// Do not wait until everybody knows of it (what is always so)
+    /// Do not wait until the MDTs know of it
     #[arg(short = 'n', long)]
     nowait: bool,
     /// The file system and the pool, as in w.flash
@@ -35,7 +40,7 @@ pub struct Pool {
 /// A pool and OSTs.
 #[derive(Args)]
 pub struct Members {
-    /// Do not wait until everybody knows of it (what is always so)
+    /// Do not wait until the MDTs know of it
     #[arg(short = 'n', long)]
     nowait: bool,
     /// The file system and the pool, as in w.flash
@@ -76,6 +81,7 @@ type Wrong = (String, i32);
 pub fn make(reach: &mut Reach, asked: &Pool) -> Outcome {
     let named = Named::parse("pool_new", &asked.pool)?;
     change(reach, "pool_new", &named, msg::POOL_NEW, &[])?;
+    until_known(reach, &named, asked.nowait, |members| members.is_some());
     out!("Pool {} created", asked.pool);
     Ok(0)
 }
@@ -84,6 +90,7 @@ pub fn make(reach: &mut Reach, asked: &Pool) -> Outcome {
 pub fn destroy(reach: &mut Reach, asked: &Pool) -> Outcome {
     let named = Named::parse("pool_destroy", &asked.pool)?;
     change(reach, "pool_destroy", &named, msg::POOL_DESTROY, &[])?;
+    until_known(reach, &named, asked.nowait, |members| members.is_none());
     out!("Pool {} destroyed", asked.pool);
     Ok(0)
 }
@@ -105,6 +112,8 @@ pub fn add(reach: &mut Reach, asked: &Members) -> Outcome {
     };
     each(osts, wrong, |osts| {
         change(reach, "pool_add", &named, msg::POOL_ADD, osts)?;
+        let all = |list: &BTreeSet<String>| osts.iter().all(|ost| list.contains(&member(fsname, *ost)));
+        until_known(reach, &named, asked.nowait, |members| members.is_some_and(all));
         osts.iter().for_each(|ost| out!("OST {} added to pool {pool}", member(fsname, *ost)));
         Ok(())
     })
@@ -122,6 +131,8 @@ pub fn remove(reach: &mut Reach, asked: &Members) -> Outcome {
     };
     each(osts, wrong, |osts| {
         change(reach, "pool_remove", &named, msg::POOL_REMOVE, osts)?;
+        let none = |list: &BTreeSet<String>| !osts.iter().any(|ost| list.contains(&member(fsname, *ost)));
+        until_known(reach, &named, asked.nowait, |members| members.is_none_or(none));
         osts.iter().for_each(|ost| out!("OST {} removed from pool {pool}", member(fsname, *ost)));
         Ok(())
     })
@@ -142,6 +153,44 @@ pub fn list(reach: &mut Reach, asked: &Listed) -> Outcome {
     };
     crate::out::print(text);
     Ok(0)
+}
+
+/// Waits until each MDT that is reached from here has a pool as `fits` says of its members, or of none if it does not know the pool; not at all with
+/// `nowait`. The pool has been changed, whatever becomes of this.
+fn until_known(
+    reach: &mut Reach,
+    named: &Named,
+    nowait: bool,
+    fits: impl Fn(Option<&BTreeSet<String>>) -> bool,
+) {
+    let Named { fsname, pool } = named;
+    let layouts = format!("lod.{fsname}-MDT*-mdtlov");
+    let (count, members) = (format!("{layouts}.numobd"), format!("{layouts}.pools.{pool}"));
+    let end = Instant::now() + KNOWN_WAIT;
+    if nowait {
+        return;
+    }
+    loop {
+        let Ok([mdts, told]) =
+            params::told(reach, &[&count]).and_then(|mdts| Ok([mdts, params::told(reach, &[&members])?]))
+        else {
+            err!("warning: pool {fsname}.{pool}: it is not known whether the MDTs know of the change");
+            return;
+        };
+        let list = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+        let knowing = told.values.iter().filter(|(_, text)| fits(Some(&list(text)))).count();
+        // Those that say nothing of the pool have none of that name.
+        let others = if fits(None) { mdts.values.len().saturating_sub(told.values.len()) } else { 0 };
+        let are_silent = !mdts.silent.is_empty() || !told.silent.is_empty();
+        if !are_silent && knowing + others >= mdts.values.len() {
+            return;
+        }
+        if Instant::now() >= end {
+            err!("warning: pool {fsname}.{pool}: not every MDT says that it knows of the change yet");
+            return;
+        }
+        std::thread::sleep(KNOWN_PAUSE);
+    }
 }
 
 /// Tells what is wrong with which of `osts`, and does something with the others, as many at a time as one order has.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use clap::Parser;
 use fuse::control::{self, ComponentLayout, FileLayout, Hint, HintPart, LayoutAnswer};
 use parking_lot::Mutex;
+use proto::limits::STRIPES_MAX;
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
@@ -29,6 +30,12 @@ pub struct Arguments {
     /// Others wait meanwhile; always so
     #[arg(short = 'b', long)]
     block: bool,
+    /// As many stripes as the square root of the file's size in GiB, and one more
+    #[arg(short = 'A', long, conflicts_with_all = ["stripe_count", "overstripe_count", "ost", "component_end"])]
+    auto_stripe: bool,
+    /// Print the name of each file that has been moved
+    #[arg(short = 'v', long)]
+    verbose: bool,
     /// Files to move
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
@@ -38,10 +45,27 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
     let wanted = Hint { parts, ..arguments.layout.hint("migrate")? };
     let moved = for_each(&arguments.paths, AT_ONCE, |path| {
-        move_one(path, &wanted).inspect_err(|failure| err!("{}", failure.message))
+        let stripe_count = match arguments.auto_stripe {
+            // Whatever is wrong with it is said when it is moved.
+            true => std::fs::metadata(path).map_or(1, |file| stripes_of(file.len())),
+            false => wanted.stripe_count,
+        };
+        move_one(path, &Hint { stripe_count, ..wanted.clone() })
+            .inspect(|()| {
+                if arguments.verbose {
+                    out!("{}", path.display());
+                }
+            })
+            .inspect_err(|failure| err!("{}", failure.message))
     });
     // Each has been told.
     Ok(moved.map_or_else(|first| first.status, |()| 0))
+}
+
+/// How many stripes a file of that size gets with `-A`, as in Lustre.
+fn stripes_of(bytes: u64) -> i32 {
+    let gib = bytes >> 30;
+    i32::try_from(gib.isqrt() + 1).unwrap_or(i32::MAX).min(STRIPES_MAX as i32)
 }
 
 /// Moves a file to where `wanted` says. Without a wish it keeps its own layout, with objects on other OSTs, as in Lustre.
@@ -206,6 +230,22 @@ mod tests {
         ];
         let composite = FileLayout { components, ..plain };
         assert_eq!(as_hint(&composite), Hint { parts, ..Hint::default() });
+    }
+
+    #[test]
+    fn large_files_get_more_stripes() {
+        let gib = |n: u64| n << 30;
+        for (bytes, stripes) in [
+            (0, 1),
+            (gib(1) - 1, 1),
+            (gib(1), 2),
+            (gib(4) - 1, 2),
+            (gib(4), 3),
+            (gib(100), 11),
+            (u64::MAX, 2000),
+        ] {
+            assert_eq!(stripes_of(bytes), stripes, "{bytes} bytes");
+        }
     }
 
     #[test]
