@@ -108,6 +108,24 @@ def removed_directory_held(a, b, run):
 
 @case
 @both_ways
+def trees_removed_by_both(a, b, run):
+    """rm -rf of a tree on both mounts at the same time hears of no error, whoever made the tree."""
+    def remove(top):
+        done = subprocess.run(["rm", "-rf", path(top, "t")], capture_output=True, text=True, check=False)
+        return done.stderr
+
+    for _ in range(run.rounds(4, 40)):
+        for n in range(12):
+            os.makedirs(path(a, "t", f"d{n}", "e"))
+            for name in range(25):
+                put(path(a, "t", f"d{n}", f"f{name}"))
+                put(path(a, "t", f"d{n}", "e", f"g{name}"))
+        same(at_once(lambda: remove(a), lambda: remove(b)), ["", ""], "errors")
+        same(result(os.stat, path(a, "t")), "ENOENT", "the tree")
+
+
+@case
+@both_ways
 def removed_file_read(a, b, run):
     """A file that is open to read on the mount that made it is read to its end, whoever removes or replaces it."""
     for n in range(run.rounds(10, 200)):
