@@ -37,8 +37,8 @@ const FREE_UNTOLD_TIME: Duration = Duration::from_secs(10);
 const CHANGING_PAUSE: Duration = Duration::from_millis(200);
 /// For how long.
 const CHANGING_TIME: Duration = Duration::from_secs(4);
-/// How long what was written before is waited for when a limit is reached.
-const FLUSH_TIME: Duration = Duration::from_secs(4);
+/// How long what was written before is waited for when a limit is reached: longer than a target takes that recovers.
+const FLUSH_TIME: Duration = Duration::from_secs(60);
 /// How long the MGS may take to say what is in pools.
 const LEARN_TIME: Duration = Duration::from_secs(1);
 /// Who has written for an owner in this time has a lease, and hears of pools that change.

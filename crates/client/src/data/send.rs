@@ -73,9 +73,7 @@ impl WriteBack {
                 }
                 Err(error) => vec![Err(error)],
             };
-            if results.iter().any(is_of_gone) {
-                self.note_if_gone(file).await;
-            }
+            let is_doubtful = results.iter().any(is_of_gone) && !file.inner.lock().gone;
             let Answered { charge, next, .. } = self.apply_answers(file, &job, sent, results);
             self.rooms.answered(&room, job.charge);
             self.rooms.give(job.target, charge);
@@ -86,6 +84,9 @@ impl WriteBack {
             }
             self.clean.fit();
             file.answered.notify_waiters();
+            if is_doubtful {
+                self.rt.spawn(self.clone().count_if_lost(file.fid, job.chunk.object));
+            }
             match next {
                 Some(next) => job = next,
                 None => return,
@@ -223,18 +224,17 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Objects of a file are gone: perhaps because the file is, which another client may have removed.
-    async fn note_if_gone(&self, file: &FileState) {
-        if file.inner.lock().gone {
-            return;
-        }
-        let is_there = Access { fid: file.fid, mask: 0, cred: Cred::root() };
-        let asked = match self.targets.settled_mdt_of(file.fid).await {
+    /// An OST did not take data, for it does not have the object any more: a loss, unless the file is gone, which another client may have
+    /// removed.
+    async fn count_if_lost(self: Arc<Self>, fid: Fid, object: ObjectId) {
+        let is_there = Access { fid, mask: 0, cred: Cred::root() };
+        let asked = match self.targets.settled_mdt_of(fid).await {
             Ok(mdt) => mdt.call(is_there).await.map(drop),
             Err(error) => Err(error),
         };
-        if asked == Err(Error::Refused(Code::Stale)) {
-            file.inner.lock().gone = true;
+        if asked != Err(Error::Refused(Code::Stale)) {
+            tracing::warn!(%fid, stripe = object.stripe, "a write failed, its data is lost: the object is gone");
+            self.losses.add();
         }
     }
 
@@ -263,8 +263,8 @@ impl WriteBack {
                     let error =
                         if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };
                     inner.fail(error);
-                    // Nobody misses what was written to a file that was removed.
-                    if !inner.gone {
+                    // Nobody misses what was written to a file that was removed. Whether it was is asked afterwards.
+                    if !matches!(error, Error::Refused(Code::Stale)) {
                         tracing::warn!(fid = %file.fid, stripe = job.chunk.object.stripe, %error, "a write failed, its data is lost");
                         self.losses.add();
                     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
-use proto::{Code, Layout, Timestamp};
+use proto::{Code, Fid, Layout, Timestamp};
 
 use crate::data::{Call, FileRef, Span, Taking};
 use crate::files::{OpenFile, OpenFiles};
@@ -18,9 +18,16 @@ impl OpenFiles {
         self.handles.get(handle).is_ok_and(|open| open.attr.mode & (MODE_SETUID | MODE_SETGID) != 0)
     }
 
+    /// The same now, as far as that is known: another mount may have set them since.
+    pub fn is_privileged_now(&self, fid: Fid) -> bool {
+        let mode = self.names.meta.known_entry(fid).map_or(0, |entry| entry.attr.mode);
+        mode & (MODE_SETUID | MODE_SETGID) != 0
+    }
+
     /// Takes privileges away as a write of `caller` does.
     pub async fn drop_privileges(&self, handle: Handle, caller: &Caller) -> Result<()> {
         let open = self.handles.get(handle)?;
+        self.open_to_write(&open).await?;
         self.drop_privileges_of(&open, caller, self.names.clock.time()).await
     }
 

@@ -60,17 +60,21 @@ impl Accesses {
 
 /// What was read, and of which the MDT does not know that.
 pub(super) struct Accessed {
-    fid: Fid,
-    job: JobId,
-    permit: OwnedSemaphorePermit,
+    pub(super) fid: Fid,
+    pub(super) job: JobId,
+    pub(super) permit: OwnedSemaphorePermit,
 }
 
 impl Sizes {
     /// A handle has ended of what the MDT does not have open.
-    pub(super) fn close_own(&self, fid: Fid, permit: OwnedSemaphorePermit) {
-        if self.meta.accesses.pending(fid).is_some() {
-            self.closer.accessed(Accessed { fid, job: job::current(), permit });
-            self.data.back.dirty.arm();
+    pub(super) fn close_own(self: &Arc<Self>, fid: Fid) {
+        if self.meta.accesses.pending(fid).is_none() {
+            return;
+        }
+        match self.closer.accessed(fid, job::current()) {
+            Some(due) if due.is_empty() => self.data.back.dirty.arm(),
+            Some(due) => self.rt.spawn(self.clone().tell_accesses(due)),
+            None => self.meta.accesses.removed(fid),
         }
     }
 

@@ -67,6 +67,8 @@ pub(crate) struct Ended {
 pub(crate) struct Closer {
     pending: Mutex<CLOSES, Waiting>,
     permits: Arc<Semaphore>,
+    /// For accesses: they keep no close waiting.
+    access_permits: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -89,7 +91,8 @@ impl Waiting {
 
 impl Closer {
     pub(crate) fn new() -> Closer {
-        Closer { pending: Mutex::default(), permits: Arc::new(Semaphore::new(CLOSES_MAX as usize)) }
+        let permits = || Arc::new(Semaphore::new(CLOSES_MAX as usize));
+        Closer { pending: Mutex::default(), permits: permits(), access_permits: permits() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -102,8 +105,13 @@ impl Closer {
         self.permits.available_permits()
     }
 
-    pub(super) fn accessed(&self, accessed: Accessed) {
-        self.pending.lock().accessed.push(accessed);
+    /// Notes an access; gives all that wait if they are many. `None` if there are too many: the MDT hears of it no more.
+    pub(super) fn accessed(&self, fid: Fid, job: JobId) -> Option<Vec<Accessed>> {
+        let permit = self.access_permits.clone().try_acquire_owned().ok()?;
+        let mut pending = self.pending.lock();
+        pending.accessed.push(Accessed { fid, job, permit });
+        let is_due = pending.accessed.len() >= BATCH_MAX;
+        Some(if is_due { std::mem::take(&mut pending.accessed) } else { Vec::new() })
     }
 
     async fn permit(&self) -> Option<OwnedSemaphorePermit> {
@@ -113,6 +121,7 @@ impl Closer {
     /// Waits until every close has reached the MDT.
     pub(crate) async fn drained(&self) {
         let _all = self.permits.acquire_many(CLOSES_MAX).await;
+        let _accesses = self.access_permits.acquire_many(CLOSES_MAX).await;
     }
 }
 
@@ -134,10 +143,10 @@ impl Sizes {
 
     /// Ends `open`: at once if it has nothing to tell, else when the data is durable.
     pub(crate) async fn close(self: &Arc<Self>, open: Ended) {
-        let Some(permit) = self.closer.permit().await else { return };
         if self.meta.own_opens.close(open.fid, open.handle) == End::Untold {
-            return self.close_own(open.fid, permit);
+            return self.close_own(open.fid);
         }
+        let Some(permit) = self.closer.permit().await else { return };
         let atime = self.meta.accesses.pending(open.fid);
         if self.meta.stays_open(&open, atime.is_some()) {
             return;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use proto::wire::messages::{Close, Entry, FEATURE_STATED_OPENS, OpenHeld, StateOpens};
 use proto::{Fid, FileKind};
+use rt::wait::join_all;
 
 use super::cache::MetadataCache;
 use super::kept::may_open;
@@ -18,6 +19,11 @@ use crate::{Caller, OpenFlags};
 /// The numbers of these opens begin here: no request has one of them, and no file that was made ahead
 /// ([`proto::wire::messages::Foretold::handle_of`]).
 const FIRST_HANDLE: u64 = 1 << 62;
+
+/// So many are open without the MDT: it has to have room for all of them when it is told.
+const OPENS_MAX: usize = 65_536;
+/// Most opens that one request states.
+const STATED_AT_ONCE: usize = 8192;
 
 /// What is open without the MDT.
 #[derive(Default)]
@@ -59,12 +65,13 @@ impl OwnOpens {
         if table.any_leaving > 0 || table.leaving.contains_key(&fid) {
             return None;
         }
-        let number = FIRST_HANDLE + table.numbers;
+        let (number, is_full) = (FIRST_HANDLE + table.numbers, table.open.len() >= OPENS_MAX);
         match table.open.entry(fid) {
             Place::Occupied(mut open) => {
                 open.get_mut().users += 1;
                 Some(open.get().handle)
             }
+            Place::Vacant(_) if is_full => None,
             Place::Vacant(vacant) => {
                 vacant.insert(Open { handle: number, users: 1, is_told: false });
                 table.numbers += 1;
@@ -203,17 +210,30 @@ impl MetadataCache {
 
     /// Has the MDT know of what is open of a file here, or of all files.
     pub(in crate::names) async fn state_opens(self: &Arc<Self>, fid: Option<Fid>) {
-        for held in self.own_opens.untold(fid) {
-            let OpenHeld { fid, handle } = held;
-            let told = match self.targets.settled_mdt_of(fid).await {
-                Ok(mdt) => mdt.call(StateOpens { opens: vec![held.clone()] }).await.map(drop),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = told {
-                tracing::warn!(%fid, %error, "the MDT does not take an open file: it is lost when its last name is removed");
-            }
-            if !self.own_opens.told(&held) {
-                self.send_close(Close { fid, handle, atime: None, size: None, wrote: false }).await;
+        let untold = self.own_opens.untold(fid);
+        if untold.is_empty() {
+            return;
+        }
+        join_all(untold.iter().map(|held| self.targets.pending.settled(held.fid))).await;
+        for (mdt, opens) in self.targets.by_mdt(untold, |held| held.fid) {
+            for some in opens.chunks(STATED_AT_ONCE) {
+                if let Err(error) = mdt.call(StateOpens { opens: some.to_vec() }).await {
+                    tracing::warn!(
+                        count = some.len(), %error,
+                        "the MDT does not take open files: they are lost when their last names are removed"
+                    );
+                }
+                let closed = some.iter().filter(|held| !self.own_opens.told(held));
+                join_all(closed.map(|OpenHeld { fid, handle }| {
+                    self.send_close(Close {
+                        fid: *fid,
+                        handle: *handle,
+                        atime: None,
+                        size: None,
+                        wrote: false,
+                    })
+                }))
+                .await;
             }
         }
     }

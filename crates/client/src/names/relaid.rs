@@ -76,6 +76,7 @@ impl Layouts {
         }
         for (file, layout) in files {
             if !file.layout()?.lies_as(layout) {
+                relaying.since = None;
                 return Ok(true);
             }
         }
@@ -88,6 +89,7 @@ impl Layouts {
                 still.push((file.fid, told));
                 continue;
             }
+            relaying.since = None;
             // Nothing of before can be left: it would have been sent before the layout was sealed.
             self.back.flush_file(file).await;
             file.set_layout(Some(told));

@@ -105,7 +105,7 @@ impl Posix {
         // F_SETFL changes what the request says, and not how the client writes through the handle.
         let appends = request.flags & libc::O_APPEND != 0;
         let open = self.opens.get(request.handle).filter(|open| {
-            let privileged = request.kill_privileges && open.may_be_privileged();
+            let privileged = request.kill_privileges && self.may_be_privileged(open);
             plain
                 && open.fid == request.fid
                 && open.write
@@ -177,6 +177,11 @@ impl Posix {
         Ok(written)
     }
 
+    /// Whether a write through an open file has to look at the privilege bits.
+    fn may_be_privileged(&self, open: &OpenFile) -> bool {
+        open.may_be_privileged() || self.client.files().is_privileged_now(open.fid)
+    }
+
     /// A file was opened.
     fn opened(&self, fid: Fid, handle: Handle, flags: OpenFlags) {
         let privileged = self.client.files().is_privileged(handle);
@@ -185,7 +190,7 @@ impl Posix {
 
     /// Takes set-user-id and set-group-id bits of an open file away, as a change of its data by `caller` does.
     async fn kill_privileges(&self, caller: &Caller, handle: Handle, open: &OpenFile) -> Result<()> {
-        if open.may_be_privileged() {
+        if self.may_be_privileged(open) {
             if self.client.names().getattr(open.fid).await?.mode & (MODE_SETUID | MODE_SETGID) != 0 {
                 self.client.files().drop_privileges(handle, caller).await?;
             }

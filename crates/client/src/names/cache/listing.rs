@@ -27,8 +27,10 @@ impl MetadataCache {
             (inode.parent()?, inode.names_behind(behind)?)
         };
         let end = names.len() <= PAGE_ENTRIES_MAX;
+        let mut next = None;
         if !end {
             names.select_nth_unstable_by(PAGE_ENTRIES_MAX, |a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+            next = names.get(PAGE_ENTRIES_MAX).map(|(cookie, ..)| *cookie);
             names.truncate(PAGE_ENTRIES_MAX);
         }
         let known = names.into_iter().map(|(cookie, name, fid)| {
@@ -37,7 +39,8 @@ impl MetadataCache {
         });
         let mut entries = known.collect::<Option<Vec<PageEntry>>>()?;
         entries.sort_unstable_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
-        Some(Page { parent, entries, end, splits: !end })
+        let splits = next.is_some() && next == entries.last().map(|entry| entry.cookie);
+        Some(Page { parent, entries, end, splits })
     }
 }
 

@@ -362,7 +362,8 @@ wire_struct! {
 
 wire_struct! {
     /// States files that the client has open for reading, and of which the target was not told: somebody is about to remove them. The
-    /// client has held [`LOCK_UPDATE`] of each since it made it; stating twice does no harm. The handles are the client's own numbers.
+    /// client has held [`LOCK_UPDATE`](super::LOCK_UPDATE) of each since it made it; stating twice does no harm. The handles are the
+    /// client's own numbers.
     pub struct StateOpens {
         /// The open files.
         pub opens: Vec<OpenHeld>,

@@ -73,10 +73,14 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
 
 /// A client has read what it had opened without the MDT. What was read before the inode changed last does not count.
 fn access(mdt: &Mdt, ctx: &Ctx, request: &Close, found: Option<Inode>) -> Outcome {
-    let unchanged = || Ok(Done::unchanged(Reply::Close(msg::Settled::default())));
-    let Some(mut inode) = found.filter(|inode| inode.nlink > 0) else { return unchanged() };
+    let settled = |entry| Reply::Close(msg::Settled { entry });
+    let Some(mut inode) = found.filter(|inode| inode.nlink > 0) else {
+        return Ok(Done::unchanged(settled(None)));
+    };
     let Some(atime) = new_atime(&inode, request).filter(|atime| *atime > inode.ctime) else {
-        return unchanged();
+        // The client hears what the time is.
+        let done = Done::unchanged(settled(Some(inode.entry())));
+        return mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS);
     };
     ctx.need(&[(inode.fid, LOCK_UPDATE)])?;
     let before = inode.clone();
@@ -85,7 +89,7 @@ fn access(mdt: &Mdt, ctx: &Ctx, request: &Close, found: Option<Inode>) -> Outcom
     let mut changes = Changes::default();
     changes.put_inode(&inode, before.seen_changes(&inode));
     mdt.tell(&mut changes, Kind::AccessTime, inode.fid, |record| record);
-    let done = mdt.commit(ctx, changes, Reply::Close(msg::Settled { entry: Some(inode.entry()) }))?;
+    let done = mdt.commit(ctx, changes, settled(Some(inode.entry())))?;
     mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
 }
 
