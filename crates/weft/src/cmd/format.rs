@@ -62,11 +62,11 @@ const INDEX_MAX: u32 = proto::limits::TARGETS_MAX as u32 - 1;
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Outcome {
     let target = target(&arguments)?;
+    let service = service_nodes(&arguments)?;
+    let parameters = parameters(&arguments, target)?;
     let directory = std::path::absolute(&arguments.directory)
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.directory.display())))?;
     let (node, rt) = serving::start_runtime()?;
-    let service = service_nodes(&arguments)?;
-    let parameters = parameters(&arguments, target)?;
     let Arguments { fsname, mgsnode, key, replace, .. } = arguments;
     let keys = node.block_on(async {
         let keys = match target {
