@@ -324,8 +324,8 @@ t_room() {
   "$WEFT" format --mgs --fsname "$room" "$work/r.mgs"
   "$WEFT" format --mdt --fsname "$room" --index 0 --mgsnode 127.0.0.1:7201@tcp "$work/r.mdt"
   for index in 0 1 2; do room_disk $index 2000; done
-  must_fail 2 "$WEFT" format --ost --fsname "$room" --index 3 --mgsnode 127.0.0.1:7201@tcp --param nonsense.x=1 "$work/none"
-  not test -e "$work/none"
+  must_fail 2 "$WEFT" format --ost --fsname "$room" --index 3 --mgsnode 127.0.0.1:7201@tcp --param nonsense.x=1 "$work/nonsense"
+  not test -e "$work/nonsense"
   room_disk 3 1000 --param obdfilter.sync_journal=1 --param llite.max_cached_mb=64
   room_serve
   mkdir -p "$more"
