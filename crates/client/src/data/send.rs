@@ -15,6 +15,7 @@ use rt::wait::join_all;
 use super::cache::{Answered, Cache, Job, Refund};
 use super::sent::Sent;
 use crate::data::{Call, FileState, WriteBack};
+use crate::losses::Doubt;
 use crate::targets::Way;
 use crate::{Error, Result};
 
@@ -43,9 +44,9 @@ fn in_requests(writes: Vec<(u64, Vec<Bytes>)>) -> Vec<(Vec<WritePart>, Vec<Bytes
     requests
 }
 
-/// Whether an OST has no such object any more.
+/// Whether an OST has no such object any more, or has given it to others.
 fn is_of_gone<T>(result: &Result<T>) -> bool {
-    matches!(result, Err(Error::Refused(Code::Gone | Code::Stale)))
+    matches!(result, Err(Error::Refused(Code::Gone | Code::Stale | Code::Evicted)))
 }
 
 impl WriteBack {
@@ -73,7 +74,9 @@ impl WriteBack {
                 }
                 Err(error) => vec![Err(error)],
             };
-            let is_doubtful = results.iter().any(is_of_gone) && !file.inner.lock().gone;
+            let is_of_gone = results.iter().any(is_of_gone) && !file.inner.lock().gone;
+            // In this order: whoever waits for the answer, and then for doubts, hears of it.
+            let doubt = is_of_gone.then(|| self.losses.doubt());
             let Answered { charge, next, .. } = self.apply_answers(file, &job, sent, results);
             self.rooms.answered(&room, job.charge);
             self.rooms.give(job.target, charge);
@@ -84,8 +87,8 @@ impl WriteBack {
             }
             self.clean.fit();
             file.answered.notify_waiters();
-            if is_doubtful {
-                self.rt.spawn(self.clone().count_if_lost(file.fid, job.chunk.object));
+            if let Some(doubt) = doubt {
+                self.rt.spawn(self.clone().count_if_lost(file.fid, job.chunk.object, doubt));
             }
             match next {
                 Some(next) => job = next,
@@ -226,16 +229,17 @@ impl WriteBack {
 
     /// An OST did not take data, for it does not have the object any more: a loss, unless the file is gone, which another client may have
     /// removed.
-    async fn count_if_lost(self: Arc<Self>, fid: Fid, object: ObjectId) {
+    async fn count_if_lost(self: Arc<Self>, fid: Fid, object: ObjectId, doubt: Doubt) {
         let is_there = Access { fid, mask: 0, cred: Cred::root() };
         let asked = match self.targets.settled_mdt_of(fid).await {
             Ok(mdt) => mdt.call(is_there).await.map(drop),
             Err(error) => Err(error),
         };
-        if asked != Err(Error::Refused(Code::Stale)) {
-            tracing::warn!(%fid, stripe = object.stripe, "a write failed, its data is lost: the object is gone");
-            self.losses.add();
+        let is_lost = asked != Err(Error::Refused(Code::Stale));
+        if is_lost {
+            tracing::warn!(%fid, stripe = object.stripe, "a write failed, its data is lost: the OST has given its object to others, or removed it");
         }
+        self.losses.decide(&doubt, is_lost);
     }
 
     /// Takes the answers over. Data that an OST refused is dropped once the failure is on record: repeating it
@@ -264,7 +268,7 @@ impl WriteBack {
                         if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };
                     inner.fail(error);
                     // Nobody misses what was written to a file that was removed. Whether it was is asked afterwards.
-                    if !matches!(error, Error::Refused(Code::Stale)) {
+                    if !matches!(error, Error::Refused(Code::Stale | Code::Evicted)) {
                         tracing::warn!(fid = %file.fid, stripe = job.chunk.object.stripe, %error, "a write failed, its data is lost");
                         self.losses.add();
                     }
