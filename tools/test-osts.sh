@@ -254,9 +254,21 @@ t_striped() {
   rm "$two_a"/{old,new,named,pooled,none,again}
 }
 
+# Ends the mount at $more, and the server that was started last.
+end_more() {
+  local pid
+  pid=$(daemon_pid "$more")
+  umount "$more"
+  tail --pid="$pid" -f /dev/null
+  pid=$(tail -n 1 "$work/two.pids")
+  kill "$pid"
+  tail --pid="$pid" -f /dev/null
+  sed -i '$d' "$work/two.pids"
+}
+
 # Only OSTs of indexes far from each other (conf-sanity 56a, 81).
 t_sparse() {
-  local name=$sparse nid=127.0.0.1:7101@tcp index pid dirs=("$work/s.mgs" "$work/s.mdt")
+  local name=$sparse nid=127.0.0.1:7101@tcp index dirs=("$work/s.mgs" "$work/s.mdt")
   "$WEFT" format --mgs --fsname "$name" "$work/s.mgs"
   "$WEFT" format --mdt --fsname "$name" --index 0 --mgsnode $nid "$work/s.mdt"
   for index in 0 7 4096 65500; do
@@ -283,13 +295,7 @@ t_sparse() {
     cmp "$work/random" "$more/$file"
   done
   "$LFS" df "$more" | grep -q "$more\[OST:65500\]"
-  pid=$(daemon_pid "$more")
-  umount "$more"
-  tail --pid="$pid" -f /dev/null
-  pid=$(tail -n 1 "$work/two.pids")
-  kill "$pid"
-  tail --pid="$pid" -f /dev/null
-  sed -i '$d' "$work/two.pids"
+  end_more
 }
 
 # room_disk INDEX MIB: a disk of that size, with an OST.
@@ -368,13 +374,7 @@ t_room() {
   until_true 60 room_has 57 63
   [ "$(lctl get_param -n "lod.$room-*.qos_threshold_rr")" = 100% ]
 
-  pid=$(daemon_pid "$more")
-  umount "$more"
-  tail --pid="$pid" -f /dev/null
-  pid=$(tail -n 1 "$work/two.pids")
-  kill "$pid"
-  tail --pid="$pid" -f /dev/null
-  sed -i '$d' "$work/two.pids"
+  end_more
   umount "$work"/disk.?
 }
 

@@ -74,9 +74,9 @@ impl WriteBack {
                 }
                 Err(error) => vec![Err(error)],
             };
-            let is_of_gone = results.iter().any(is_of_gone) && !file.inner.lock().gone;
+            let is_doubtful = results.iter().any(is_of_gone) && !file.inner.lock().gone;
             // In this order: whoever waits for the answer, and then for doubts, hears of it.
-            let doubt = is_of_gone.then(|| self.losses.doubt());
+            let doubt = is_doubtful.then(|| self.losses.doubt());
             let Answered { charge, next, .. } = self.apply_answers(file, &job, sent, results);
             self.rooms.answered(&room, job.charge);
             self.rooms.give(job.target, charge);

@@ -37,6 +37,8 @@ struct Table {
     /// How often that is being done without knowing the file.
     any_leaving: u32,
     numbers: u64,
+    /// How many of those that are open the MDT does not know.
+    untold: usize,
 }
 
 /// A file that is open.
@@ -75,6 +77,7 @@ impl OwnOpens {
             Place::Vacant(vacant) => {
                 vacant.insert(Open { handle: number, users: 1, is_told: false });
                 table.numbers += 1;
+                table.untold += 1;
                 Some(number)
             }
         }
@@ -82,6 +85,10 @@ impl OwnOpens {
 
     /// One less uses a file.
     pub(super) fn close(&self, fid: Fid, handle: u64) -> End {
+        // Most handles are the MDT's.
+        if !(FIRST_HANDLE..FIRST_HANDLE << 1).contains(&handle) {
+            return End::Unknown;
+        }
         let mut table = self.0.lock();
         let Place::Occupied(mut open) = table.open.entry(fid) else { return End::Unknown };
         if open.get().handle != handle {
@@ -95,6 +102,7 @@ impl OwnOpens {
             }
             (0, false) => {
                 open.remove();
+                table.untold -= 1;
                 End::Untold
             }
             _ => End::Untold,
@@ -103,7 +111,9 @@ impl OwnOpens {
 
     /// The MDT has restarted, and is told of all that is open.
     pub(in crate::names) fn all_told(&self) {
-        self.0.lock().open.values_mut().for_each(|open| open.is_told = true);
+        let mut table = self.0.lock();
+        table.open.values_mut().for_each(|open| open.is_told = true);
+        table.untold = 0;
     }
 
     /// All that is open.
@@ -113,12 +123,17 @@ impl OwnOpens {
 
     /// The MDT has given this client up: whatever is open is not known there.
     pub(in crate::names) fn lost(&self) {
-        self.0.lock().open.clear();
+        let mut table = self.0.lock();
+        table.open.clear();
+        table.untold = 0;
     }
 
     /// What the MDT does not know of a file, or of all.
     fn untold(&self, fid: Option<Fid>) -> Vec<OpenHeld> {
         let table = self.0.lock();
+        if table.untold == 0 {
+            return Vec::new();
+        }
         let untold = |(fid, open): (&Fid, &Open)| {
             (!open.is_told).then_some(OpenHeld { fid: *fid, handle: open.handle })
         };
@@ -132,7 +147,10 @@ impl OwnOpens {
     fn told(&self, held: &OpenHeld) -> bool {
         let mut table = self.0.lock();
         let open = table.open.get_mut(&held.fid).filter(|open| open.handle == held.handle);
-        open.map(|open| open.is_told = true).is_some()
+        let Some(open) = open else { return false };
+        let was_told = std::mem::replace(&mut open.is_told, true);
+        table.untold -= usize::from(!was_told);
+        true
     }
 
     /// Whether a file is open, and the MDT does not know.
@@ -259,6 +277,18 @@ mod tests {
         assert!(opens.told(&untold[0]) && opens.untold(Some(FID)).is_empty());
         assert_eq!((opens.close(FID, handle), opens.close(FID, again)), (End::Unknown, End::Told));
         assert!(!opens.told(&untold[0]), "it was closed while the MDT was told");
+        // Told twice, as by two callbacks; and one that is told with a restart.
+        let handle = opens.open(FID).expect("nobody removes it");
+        let held = OpenHeld { fid: FID, handle };
+        assert!(opens.told(&held) && opens.told(&held));
+        assert_eq!(opens.close(FID, handle), End::Told);
+        let handle = opens.open(FID).expect("nobody removes it");
+        opens.all_told();
+        assert_eq!((opens.untold(None).len(), opens.close(FID, handle)), (0, End::Told));
+        opens.open(FID).expect("nobody removes it");
+        assert_eq!(opens.untold(None).len(), 1);
+        opens.lost();
+        assert_eq!((opens.untold(None).len(), opens.close(FID, handle)), (0, End::Unknown));
     }
 
     #[test]
