@@ -100,7 +100,6 @@ impl Client {
         let synced = shared.sync_all().await;
         let (data, names) = (&shared.names.data.back.losses, &shared.names.ahead.losses);
         let [data_told, names_told] = &shared.synced;
-        data.known().await;
         // Both are told at once.
         let (data, names) = (data.take(data_told), names.take(names_told));
         synced.and(data).and(names)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::layout::Place;
 use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
-use proto::wire::messages::{Access, ObjectAttr, Write, WritePart, WriteParts};
-use proto::{Code, Cred, DataTarget, Fid, Layout, ObjectId, Transno};
+use proto::wire::messages::{ObjectAttr, Write, WritePart, WriteParts};
+use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
 use rpc::job::OfJob;
 use rt::Time;
 use rt::wait::join_all;
@@ -15,7 +15,6 @@ use rt::wait::join_all;
 use super::cache::{Answered, Cache, Job, Refund};
 use super::sent::Sent;
 use crate::data::{Call, FileState, WriteBack};
-use crate::losses::Doubt;
 use crate::targets::Way;
 use crate::{Error, Result};
 
@@ -44,11 +43,6 @@ fn in_requests(writes: Vec<(u64, Vec<Bytes>)>) -> Vec<(Vec<WritePart>, Vec<Bytes
     requests
 }
 
-/// Whether an OST has no such object any more, or has given it to others.
-fn is_of_gone<T>(result: &Result<T>) -> bool {
-    matches!(result, Err(Error::Refused(Code::Gone | Code::Stale | Code::Evicted)))
-}
-
 impl WriteBack {
     /// Sends `jobs`: what needs no waiting is done when this returns, the rest goes on by itself.
     pub(crate) fn send(self: &Arc<Self>, file: &Arc<FileState>, jobs: impl IntoIterator<Item = Job>) {
@@ -74,9 +68,6 @@ impl WriteBack {
                 }
                 Err(error) => vec![Err(error)],
             };
-            let is_doubtful = results.iter().any(is_of_gone) && !file.inner.lock().gone;
-            // In this order: whoever waits for the answer, and then for doubts, hears of it.
-            let doubt = is_doubtful.then(|| self.losses.doubt());
             let Answered { charge, next, .. } = self.apply_answers(file, &job, sent, results);
             self.rooms.answered(&room, job.charge);
             self.rooms.give(job.target, charge);
@@ -87,9 +78,6 @@ impl WriteBack {
             }
             self.clean.fit();
             file.answered.notify_waiters();
-            if let Some(doubt) = doubt {
-                self.rt.spawn(self.clone().count_if_lost(file.fid, job.chunk.object, doubt));
-            }
             match next {
                 Some(next) => job = next,
                 None => return,
@@ -227,21 +215,6 @@ impl WriteBack {
         Ok(())
     }
 
-    /// An OST did not take data, for it does not have the object any more: a loss, unless the file is gone, which another client may have
-    /// removed.
-    async fn count_if_lost(self: Arc<Self>, fid: Fid, object: ObjectId, doubt: Doubt) {
-        let is_there = Access { fid, mask: 0, cred: Cred::root() };
-        let asked = match self.targets.settled_mdt_of(fid).await {
-            Ok(mdt) => mdt.call(is_there).await.map(drop),
-            Err(error) => Err(error),
-        };
-        let is_lost = asked != Err(Error::Refused(Code::Stale));
-        if is_lost {
-            tracing::warn!(%fid, stripe = object.stripe, "a write failed, its data is lost: the OST has given its object to others, or removed it");
-        }
-        self.losses.decide(&doubt, is_lost);
-    }
-
     /// Takes the answers over. Data that an OST refused is dropped once the failure is on record: repeating it
     /// would not end.
     fn apply_answers(
@@ -267,8 +240,11 @@ impl WriteBack {
                     let error =
                         if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };
                     inner.fail(error);
-                    // Nobody misses what was written to a file that was removed. Whether it was is asked afterwards.
-                    if !matches!(error, Error::Refused(Code::Stale | Code::Evicted)) {
+                    // The object went with the last name that this client took away: nobody misses what was written. Of a file
+                    // that others remove the object stays until this client has closed it.
+                    let is_missed =
+                        !inner.gone || !matches!(error, Error::Refused(Code::Stale | Code::Evicted));
+                    if is_missed {
                         tracing::warn!(fid = %file.fid, stripe = job.chunk.object.stripe, %error, "a write failed, its data is lost");
                         self.losses.add();
                     }
