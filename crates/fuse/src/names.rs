@@ -7,7 +7,9 @@
 //! ([`Names::is_kept`]). A directory where either happened is *busy*: for a while the kernel keeps none of its names
 //! (`docs/locks.md#kernel-names`).
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -85,8 +87,8 @@ pub struct Names {
     max: usize,
     names: HashMap<Place, Told>,
     of_file: HashMap<Fid, SmallVec<[Place; 1]>>,
-    /// In the order in which they end.
-    ends: VecDeque<(Time, u64, Place)>,
+    /// The first that ends comes first. Ends come in any order: a lease that is about to end bounds names that are told later.
+    ends: BinaryHeap<Reverse<(Time, u64, Place)>>,
     busy: HashMap<u64, Busy>,
     /// How many names of a directory were called back since when.
     called_back: HashMap<u64, (Time, u32)>,
@@ -99,7 +101,7 @@ impl Default for Names {
             max: NAMES_MAX,
             names: HashMap::new(),
             of_file: HashMap::new(),
-            ends: VecDeque::new(),
+            ends: BinaryHeap::new(),
             busy: HashMap::new(),
             called_back: HashMap::new(),
             next: 0,
@@ -148,12 +150,7 @@ impl Names {
         let place = kept.place.clone();
         self.remove(&place);
         self.of_file.entry(fid).or_default().push(place.clone());
-        // What was moved has the end of its old name, and stands in the order of its own end.
-        let at = match self.ends.back() {
-            Some((end, _, _)) if *end > until => self.ends.partition_point(|(end, _, _)| *end <= until),
-            _ => self.ends.len(),
-        };
-        self.ends.insert(at, (until, number, place.clone()));
+        self.ends.push(Reverse((until, number, place.clone())));
         self.names.insert(place, Told { fid, kept: Kept { number, ..kept }, is_expiring: false });
     }
 
@@ -170,10 +167,8 @@ impl Names {
 
     fn forget_past(&mut self, now: Time) {
         for _ in 0..PAST_MAX {
-            if self.ends.front().is_none_or(|(end, _, _)| *end > now) {
-                return;
-            }
-            let Some((_, number, place)) = self.ends.pop_front() else { return };
+            let Some(first) = self.ends.peek_mut().filter(|first| first.0.0 <= now) else { return };
+            let Reverse((_, number, place)) = PeekMut::pop(first);
             // A change that holds the directory's lock may be using what is being expired.
             if !self.names.get(&place).is_some_and(|told| told.is_expiring) {
                 self.expired(&place, number);

@@ -135,6 +135,16 @@ impl Rt {
         }
     }
 
+    /// Runs `future` as a task of a core that has nothing to do, or else of this one: for work of some length that nobody waits for, while the
+    /// application that caused it goes on here.
+    #[track_caller]
+    pub fn spawn_behind(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match &self.driver {
+            Driver::Os(node) => node.spawn_behind(Box::pin(future)),
+            Driver::Sim(node) => node.spawn(Box::pin(future)),
+        }
+    }
+
     /// The cores of this process, for whoever has entries of its own in their rings; `None` without io_uring and in a simulation.
     pub fn reactors(&self) -> Option<&std::sync::Arc<os::reactor::Reactors>> {
         match &self.driver {

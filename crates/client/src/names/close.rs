@@ -240,7 +240,7 @@ impl Sizes {
         match count {
             0 => {}
             1..=IN_PLACE_MAX => self.rt.run_in_place(closing),
-            _ => self.rt.spawn(closing),
+            _ => self.rt.spawn_behind(closing),
         }
     }
 

@@ -52,6 +52,14 @@ impl Driver {
         }
     }
 
+    /// Runs `future` as a task of a core that has nothing to do, or else where the caller is.
+    pub(super) fn spawn_behind(&self, future: BoxFuture<'static, ()>) {
+        match &self.reactors {
+            Some(reactors) => reactors.spawn_behind(future),
+            None => drop(self.handle.spawn(future)),
+        }
+    }
+
     /// Up to which length whoever sends a frame writes it, in bytes. On a core there is nobody else who could.
     pub(super) fn in_place_bytes_max(&self) -> usize {
         if self.reactors.is_some() { usize::MAX } else { IN_PLACE_BYTES_MAX }

@@ -182,6 +182,11 @@ impl Node {
         self.inner.driver.spawn_apart(Box::pin(abort_on_panic(future)));
     }
 
+    /// Runs `future` as a task of a core that has nothing to do, or else of this one.
+    pub fn spawn_behind(&self, future: BoxFuture<'static, ()>) {
+        self.inner.driver.spawn_behind(Box::pin(abort_on_panic(future)));
+    }
+
     /// The cores, if this kernel has io_uring.
     pub fn reactors(&self) -> Option<&Arc<Reactors>> {
         self.inner.driver.reactors.as_ref()

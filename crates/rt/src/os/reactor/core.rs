@@ -251,6 +251,11 @@ impl Core {
         self.attention.load(Ordering::Relaxed) && self.attention.swap(false, Ordering::SeqCst)
     }
 
+    /// Whether the thread waits in the kernel, or is about to.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
+    }
+
     /// The thread is about to wait; `false` if it must not, because it was signalled.
     pub(super) fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);

@@ -110,6 +110,14 @@ impl Reactors {
         task::spawn(&self.cores[turn % self.cores.len()], future);
     }
 
+    /// Runs `future` as a task of the next core that sleeps, or else of this one.
+    pub(super) fn spawn_behind(&self, future: BoxFuture<'static, ()>) {
+        let here = self.here();
+        let (before, behind) = self.cores.split_at(here.number());
+        let idle = behind.iter().chain(before).find(|core| core.is_asleep());
+        task::spawn(idle.unwrap_or(here), future);
+    }
+
     /// Waits until `deadline`.
     pub(super) fn sleep_until(&self, deadline: Instant) -> Sleep {
         Sleep::new(self.here().clone(), deadline)

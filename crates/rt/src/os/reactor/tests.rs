@@ -51,6 +51,30 @@ fn a_task_and_what_it_spawns_stay_on_one_core() {
 }
 
 #[test]
+fn work_behind_goes_to_a_core_that_sleeps() {
+    for count in [1, 2] {
+        let Some(reactors) = reactors(count).map(Arc::new) else { return };
+        let (tell, told) = mpsc::channel();
+        let inside = reactors.clone();
+        reactors.spawn(Box::pin(async move {
+            let here = thread_name();
+            let deadline = Instant::now() + PATIENCE;
+            // The other core may have something to do yet when this begins.
+            loop {
+                let (send, receive) = oneshot::channel();
+                inside.spawn_behind(Box::pin(async move { drop(send.send(thread_name())) }));
+                let is_here = receive.await.unwrap_or_default() == here;
+                if is_here == (count == 1) || Instant::now() > deadline {
+                    break drop(tell.send(is_here));
+                }
+            }
+        }));
+        assert_eq!(told.recv_timeout(PATIENCE * 2), Ok(count == 1));
+        reactors.stop(PATIENCE);
+    }
+}
+
+#[test]
 fn what_wakes_on_the_same_core_wakes_no_thread() {
     let Some(reactors) = reactors(1).map(Arc::new) else { return };
     let (tell, told) = mpsc::channel();
