@@ -186,7 +186,7 @@ impl Ahead {
         self.targets.pending.told();
         if !std::mem::replace(&mut state.is_sending, true) {
             let ahead = self.clone();
-            self.rt.spawn_behind(async move { ahead.send().await });
+            self.rt.spawn(async move { ahead.send().await });
         }
     }
 
