@@ -6,6 +6,8 @@
 //!   MDT, as applications do.
 //! - `clients NID:/FSNAME KEY look ENTRIES SECONDS`: one client lists a directory of so many files that another one made and keeps changing,
 //!   with their attributes, again and again: median, p99 and longest of a listing, in microseconds.
+//! - `clients NID:/FSNAME KEY start CLIENTS MIB`: one client writes a program of so many MiB; all others look it up, open it and read it at the
+//!   same time, as the ranks of a job do at its start.
 
 // A tool of the developers, never a part of weft.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -33,6 +35,8 @@ const WRITING: OpenFlags = OpenFlags {
     sync: false,
     no_atime: false,
 };
+const READING: OpenFlags = OpenFlags { read: true, write: false, exclusive: false, ..WRITING };
+const PROGRAM: &[u8] = b"program";
 /// Clients that connect at a time.
 const CONNECTING: usize = 64;
 
@@ -69,7 +73,8 @@ fn run(source: &str, key: &str, (what, first, second): (&str, usize, usize)) -> 
             "rates" => rates(&rt, &place, first, second).await,
             "storm" => storm(&rt, &place, first, second).await,
             "look" => look(&rt, &place, first, Duration::from_secs(second as u64)).await,
-            other => Err(Failure::new(format!("{other} is neither rates, storm nor look"))),
+            "start" => start(&rt, &place, first, second as u64).await,
+            other => Err(Failure::new(format!("{other} is neither rates, storm, look nor start"))),
         }
     })
 }
@@ -112,6 +117,39 @@ impl Member {
             .map_err(described)?;
         self.client.files().release(handle).await;
         Ok(())
+    }
+
+    /// Writes the file that all are to read.
+    async fn write_program(&self, mib: u64) -> Result<()> {
+        let files = self.client.files();
+        let (_, handle) =
+            files.create(&Caller::root(), self.dir, PROGRAM, 0o755, WRITING).await.map_err(described)?;
+        for at in 0..mib {
+            let data: Vec<u8> = (0..1u32 << 20)
+                .map(|byte| (byte.wrapping_mul(2_654_435_761) >> 24) as u8 ^ at as u8)
+                .collect();
+            files.write(handle, at << 20, &data).await.map_err(described)?;
+        }
+        files.release(handle).await;
+        self.client.sync_all().await.map_err(described)
+    }
+
+    /// Reads the program of another one, as its start does.
+    async fn start(&self, dir: Fid, mib: u64) -> Result<()> {
+        let (caller, files) = (Caller::root(), self.client.files());
+        let fid = self.client.names().lookup(&caller, dir, PROGRAM).await.map_err(described)?.attr.fid;
+        let handle = files.open(&caller, fid, READING).await.map_err(described)?;
+        let mut read = 0;
+        for at in 0..mib << 3 {
+            let got = files.read(handle, at << 17, 1 << 17).await.map_err(described)?;
+            read += got.into_iter().map(|piece| piece.len() as u64).sum::<u64>();
+        }
+        files.release(handle).await;
+        if read == mib << 20 {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("{read} bytes were read of {mib} MiB")))
+        }
     }
 
     async fn look_up(&self, dir: Fid, number: usize) -> Result<()> {
@@ -234,6 +272,29 @@ async fn storm(rt: &Rt, place: &Place, count: usize, files: usize) -> Result<()>
         "storm    {count:5} clients {:9.0} /s made and removed",
         (files * count) as f64 / took.as_secs_f64()
     );
+    leave(&members).await
+}
+
+async fn start(rt: &Rt, place: &Place, count: usize, mib: u64) -> Result<()> {
+    let members = join(rt, place, count + 1, false).await?;
+    let writer = &members[count];
+    writer.write_program(mib).await?;
+    let (all, dir) = (members.clone(), writer.dir);
+    println!("ready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(described)?;
+    let took = each(rt, count, move |number| {
+        let member = all[number].clone();
+        async move { member.start(dir, mib).await }
+    });
+    let took = took.await?;
+    println!(
+        "start    {count:5} clients {:9.3} s, {:.0} MiB/s",
+        took.as_secs_f64(),
+        (mib * count as u64) as f64 / took.as_secs_f64()
+    );
+    std::io::stdin().read_line(&mut line).map_err(described)?;
+    writer.client.names().unlink(&Caller::root(), dir, PROGRAM).await.map_err(described)?;
     leave(&members).await
 }
 
