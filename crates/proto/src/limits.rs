@@ -46,6 +46,8 @@ pub const NIDS_MAX: usize = 32;
 pub const LIST_MAX: usize = 65_536;
 /// Requests that change something which one client may have under way at one target: its reply slots.
 pub const SLOTS_MAX: u32 = 256;
+/// Most files that a client has open to read without the MDT, which has room to be told of all of them.
+pub const OWN_OPENS_MAX: usize = 65_536;
 /// Directories of an MDT that a client has to itself, at most.
 pub const ALONE_MAX: usize = 4096;
 /// How many of them one request states again after a restart of the MDT.

@@ -1,6 +1,7 @@
 //! open, create, flush, fsync, and the start of close.
 
 use std::iter::once;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -251,11 +252,18 @@ impl OpenFiles {
         Ok((Answer::once(Attr { size: 0, blocks: 0, ..attr }), self.opened(caller, told, flags)))
     }
 
+    /// Opens without the MDT, unless that would have to be asked for the data next and brings it with the open.
+    fn open_own(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Option<(Arc<Entry>, u64)> {
+        let meta = &self.names.meta;
+        let asks = !meta.is_made_here(fid) && self.head_of(fid, flags).is_some();
+        if asks { None } else { meta.open_own(caller, fid, flags) }
+    }
+
     /// Opens a regular file, or a directory to read it.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
         let session = self.session_of(fid);
         let meta = &self.names.meta;
-        let at_hand = meta.open_again(caller, fid, flags).or_else(|| meta.open_own(caller, fid, flags));
+        let at_hand = meta.open_again(caller, fid, flags).or_else(|| self.open_own(caller, fid, flags));
         if let Some((entry, mdt_handle)) = at_hand {
             let told = Told {
                 attr: entry.attr.clone(),

@@ -1,5 +1,4 @@
-//! Files and directories that this client made, and that nobody else can change or remove unseen, are opened to read without the MDT
-//! (`docs/locks.md#made-here`).
+//! Files and directories that nobody can change or remove unseen are opened to read without the MDT (`docs/locks.md#own-opens`).
 //!
 //! The MDT is told what is open before somebody takes such a file away: by whoever answers a callback, and by whoever removes a name here.
 
@@ -7,11 +6,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
 use std::sync::Arc;
 
+use proto::limits::OWN_OPENS_MAX;
 use proto::wire::messages::{Close, Entry, FEATURE_STATED_OPENS, OpenHeld, StateOpens};
 use proto::{Fid, FileKind};
 use rt::wait::join_all;
 
-use super::cache::MetadataCache;
+use super::cache::{ATTR_BITS, MetadataCache};
 use super::kept::may_open;
 use crate::order::{LEAF, Mutex};
 use crate::{Caller, OpenFlags};
@@ -20,8 +20,6 @@ use crate::{Caller, OpenFlags};
 /// ([`proto::wire::messages::Foretold::handle_of`]).
 const FIRST_HANDLE: u64 = 1 << 62;
 
-/// So many are open without the MDT: it has to have room for all of them when it is told.
-const OPENS_MAX: usize = 65_536;
 /// Most opens that one request states.
 const STATED_AT_ONCE: usize = 8192;
 
@@ -67,7 +65,7 @@ impl OwnOpens {
         if table.any_leaving > 0 || table.leaving.contains_key(&fid) {
             return None;
         }
-        let (number, is_full) = (FIRST_HANDLE + table.numbers, table.open.len() >= OPENS_MAX);
+        let (number, is_full) = (FIRST_HANDLE + table.numbers, table.open.len() >= OWN_OPENS_MAX);
         match table.open.entry(fid) {
             Place::Occupied(mut open) => {
                 open.get_mut().users += 1;
@@ -205,7 +203,7 @@ impl MetadataCache {
         }
         // Under this lock: whoever takes away what it is opened under looks at what is open afterwards.
         let part = self.inodes.part(fid);
-        part.inodes.get(&fid).filter(|inode| inode.is_made_here())?;
+        part.inodes.get(&fid).filter(|inode| inode.has(ATTR_BITS))?;
         Some((entry, self.own_opens.open(fid)?))
     }
 

@@ -1,5 +1,5 @@
-//! Files that a client made are opened to read without the MDT, and are there for whoever has them open, whoever removes them
-//! (`docs/locks.md#made-here`).
+//! Files that a client made or has looked up are opened to read without the MDT, and are there for whoever has them open, whoever removes them
+//! (`docs/locks.md#own-opens`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,8 +79,34 @@ fn what_a_client_made_it_opens_without_a_question() {
 }
 
 #[test]
+fn what_a_client_has_looked_up_it_opens_without_a_question() {
+    let world = World::remote(1, 1);
+    let (maker, readers) = (world.mount(), [world.mount(), world.mount()]);
+    world.run(async {
+        let dir = make(&maker, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+        let fid = made(&maker, dir, b"f", b"data").await;
+        maker.sync_all().await.expect("what is healthy can be synced");
+        let mut handles = Vec::new();
+        for reader in &readers {
+            reader.names().lookup(&root(), dir, b"f").await.map(drop).expect("it is there");
+            handles.push(open(reader, fid).await);
+        }
+        for (reader, handle) in readers.iter().zip(handles) {
+            assert_eq!(join(&reader.files().read(handle, 0, 10).await.expect("it is there")), b"data");
+            // The first access calls the attributes back from those who have the file open still: they need not say so.
+            reader.files().release(handle).await;
+            world.hub.rt().sleep(SOON).await;
+        }
+        for reader in &readers {
+            assert_eq!((asked(reader, "Open"), asked(reader, "StateOpens")), (0, 0));
+        }
+        assert_eq!(asked(&readers[0], "Close"), 1, "the MDT hears of the access");
+    });
+}
+
+#[test]
 fn what_is_open_stays_whoever_removes_it() {
-    for (seed, (way, is_own, restarts)) in (1..).zip([
+    let ways = [
         (Way::Unlinked, true, false),
         (Way::Unlinked, true, true),
         (Way::Unlinked, false, false),
@@ -88,41 +114,49 @@ fn what_is_open_stays_whoever_removes_it() {
         (Way::Replaced, true, false),
         (Way::Replaced, false, false),
         (Way::Replaced, false, true),
-    ]) {
-        let mut world = World::remote(seed, 1);
-        let (one, two) = (world.mount(), world.mount());
-        let (dir, fid, handle) = world.run(async {
-            let dir = make(&one, Fid::ROOT, b"d", FileKind::Dir, b"").await;
-            let fid = made(&one, dir, b"f", b"data").await;
-            one.sync_all().await.expect("what is healthy can be synced");
-            let before = asked(&one, "Open");
-            let handle = open(&one, fid).await;
-            assert_eq!(asked(&one, "Open"), before);
-            (dir, fid, handle)
-        });
-        if restarts {
-            world.restart_servers(1);
-            world.run(async { world.hub.rt().sleep(LONG).await });
+    ];
+    for (seed, (way, is_own, restarts)) in (1..).zip(ways) {
+        for opens_own in [true, false] {
+            stays_open(seed, way, is_own, restarts, opens_own);
         }
-        world.run(async {
-            remove(if is_own { &one } else { &two }, dir, b"f", way).await;
-            if is_own {
-                one.sync_all().await.expect("what is healthy can be synced");
-            }
-            world.hub.rt().sleep(LONG).await;
-            let read = one.files().read(handle, 0, 10).await;
-            let read = read.map(|slices| join(&slices));
-            assert_eq!(
-                read.as_deref(),
-                Ok(&b"data"[..]),
-                "{way:?} by its maker: {is_own}, restart: {restarts}"
-            );
-            assert_eq!(two.names().getattr(fid).await.map(|attr| attr.nlink), Ok(0));
-            one.files().release(handle).await;
-            world.hub.rt().sleep(LONG).await;
-            assert!(two.names().getattr(fid).await.is_err(), "nobody has it open");
-        });
     }
+}
+
+/// Who opens a file has made it or not (`opens_own`), and removes it or not (`is_own`).
+fn stays_open(seed: u64, way: Way, is_own: bool, restarts: bool, opens_own: bool) {
+    let mut world = World::remote(seed, 1);
+    let (one, two) = (world.mount(), world.mount());
+    let maker = if opens_own { &one } else { &two };
+    let (dir, fid, handle) = world.run(async {
+        let dir = make(maker, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+        let fid = made(maker, dir, b"f", b"data").await;
+        maker.sync_all().await.expect("what is healthy can be synced");
+        one.names().lookup(&root(), dir, b"f").await.map(drop).expect("it is there");
+        let before = asked(&one, "Open");
+        let handle = open(&one, fid).await;
+        assert_eq!(asked(&one, "Open"), before);
+        (dir, fid, handle)
+    });
+    if restarts {
+        world.restart_servers(1);
+        world.run(async { world.hub.rt().sleep(LONG).await });
+    }
+    world.run(async {
+        remove(if is_own { &one } else { &two }, dir, b"f", way).await;
+        if is_own {
+            one.sync_all().await.expect("what is healthy can be synced");
+        }
+        world.hub.rt().sleep(LONG).await;
+        let read = one.files().read(handle, 0, 10).await;
+        let read = read.map(|slices| join(&slices));
+        let how =
+            format!("{way:?} by who opened it: {is_own}, who made it: {opens_own}, restart: {restarts}");
+        assert_eq!(read.as_deref(), Ok(&b"data"[..]), "{how}");
+        assert_eq!(two.names().getattr(fid).await.map(|attr| attr.nlink), Ok(0), "{how}");
+        one.files().release(handle).await;
+        world.hub.rt().sleep(LONG).await;
+        assert!(two.names().getattr(fid).await.is_err(), "nobody has it open: {how}");
+    });
 }
 
 /// Whatever comes in between: nothing is open at the MDT in the end that nobody has open here, and what is open here is there.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proto::limits::OWN_OPENS_MAX;
 use proto::{ClientId, Code, Fid};
 use service::Session;
 use store::Value;
@@ -44,6 +45,11 @@ impl Export {
     /// Whether the session may open one more file.
     pub fn has_room(&self) -> Result<(), Code> {
         if self.opens.lock().len() < OPENS_MAX { Ok(()) } else { Err(Code::NoSpace) }
+    }
+
+    /// Whether the session may state one more that it has opened already: there is room of its own for that, as much as a client uses.
+    pub fn has_room_for_stated(&self) -> Result<(), Code> {
+        if self.opens.lock().len() < OPENS_MAX + OWN_OPENS_MAX { Ok(()) } else { Err(Code::NoSpace) }
     }
 
     /// The session has `fid` open as `handle`.

@@ -28,7 +28,7 @@ use crate::order::{LEAF, LOST_BITS, Mutex};
 use crate::targets::Targets;
 
 pub(crate) use answer::Known;
-pub(crate) use inode::{OpenKept, Touch};
+pub(crate) use inode::{ATTR_BITS, OpenKept, Touch};
 use recall::{Lost, Recalls};
 pub(crate) use table::{Asked, Changing, Inodes};
 pub use told::{Fill, OnItsWay, Told};

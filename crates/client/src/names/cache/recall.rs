@@ -85,17 +85,17 @@ impl MetadataCache {
         let recall = Recall::new(&self.recalls, &asked);
         let RevokeBits { fid, bits, number } = asked;
         self.bits_called_back.fetch_add(1, Ordering::Relaxed);
-        let (gone, name, unused, filled) = {
+        let (gone, left, name, unused, filled) = {
             let mut part = self.inodes.part(fid);
             let taken = part.change(fid, |inode| {
                 let gone = inode.revoke(bits, number);
                 let names_too = gone & LOCK_LOOKUP != 0;
                 let name = names_too.then(|| inode.take_names(self.inodes.new_stamp())).flatten();
-                (gone, name, inode.unused_open())
+                (gone, inode.held().bits, name, inode.unused_open())
             });
-            let (gone, name, unused) = taken.unwrap_or_default();
+            let (gone, left, name, unused) = taken.unwrap_or_default();
             self.inodes.bury(&mut part, fid, bits, number);
-            (gone, name, unused, part.close_gate())
+            (gone, left, name, unused, part.close_gate())
         };
         self.inodes.drop_name(fid, name);
         // It ends when the last answer has arrived that was made before.
@@ -104,8 +104,11 @@ impl MetadataCache {
         // What the client has not by now it may have had: another callback may just be having the kernel forget it, or a change of this
         // client's own, an exchange of names perhaps, may have had it drop the bit and not the kernel the name.
         self.forget_kept(fid, gone | bits).await;
-        recall.is_at(Stage::Opening);
-        self.state_opens(Some(fid)).await;
+        // Whoever takes the last name away calls back whatever is left.
+        if left == 0 {
+            recall.is_at(Stage::Opening);
+            self.state_opens(Some(fid)).await;
+        }
         if let Some(open) = unused {
             recall.is_at(Stage::Closing);
             self.close_kept(fid, open).await;

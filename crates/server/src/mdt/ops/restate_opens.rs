@@ -42,7 +42,7 @@ async fn open_all(mdt: &Mdt, ctx: &Ctx<'_>, opens: &[OpenHeld]) -> Result<(), Ha
 /// Opens one file again; gives what is lacking for that.
 fn restate(mdt: &Mdt, ctx: &Ctx, held: &OpenHeld) -> Step<Option<Want>> {
     let OpenHeld { fid, handle } = *held;
-    ctx.data().has_room()?;
+    ctx.data().has_room_for_stated()?;
     let _inode = mdt.names.locks.inodes(&[fid]);
     match mdt.names.read_inode(ctx.reads(), fid) {
         Ok(Some(_)) => {
