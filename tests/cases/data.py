@@ -403,6 +403,26 @@ def aligned(length, fill=b"\0"):
 
 @case
 @both_ways
+def mapped_data_is_found(a, b, run):
+    """SEEK_DATA finds what a program has stored through a mapping that it has still, on its own mount and on the other one."""
+    for n in range(run.rounds(4, 20)):
+        # What was stored is written back when any handle of this mount is closed: each round looks once.
+        name, at = f"f{n}", 500_000 + n
+        with Open() as files:
+            held = files.fd(path(a, name), os.O_RDWR | os.O_CREAT)
+            os.ftruncate(held, MIB)
+            with mmap.mmap(held, MIB) as memory:
+                memory[at:at + 5] = b"HELLO"
+                looker = held if n % 2 == 0 else files.fd(path(b, name), os.O_RDONLY)
+                data = os.lseek(looker, 0, os.SEEK_DATA)
+                same(0 < data <= at, True, f"data before {at}: {data}")
+                same(os.lseek(looker, data, os.SEEK_HOLE) > at, True, "the hole behind it")
+                memory[at + 100_000] = 1
+                same(os.lseek(looker, at + 50_000, os.SEEK_DATA) <= at + 100_000, True, "what was stored later")
+
+
+@case
+@both_ways
 def direct_against_cached(a, b, run):
     """O_DIRECT writes are seen by cached reads of the other mount, and cached writes by O_DIRECT reads
     (sanityn 16d, 16e, 16j)."""

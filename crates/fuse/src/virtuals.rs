@@ -203,6 +203,7 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
         return Box::pin(hsm::set(client, caller, fid, value)).await;
     }
     if name == control::SYNC.as_bytes() {
+        client.files().write_mappings_back().await;
         return Ok(client.sync_all().await?);
     }
     if name == control::DRAIN.as_bytes() {

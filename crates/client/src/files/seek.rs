@@ -1,5 +1,6 @@
 //! lseek(2) with SEEK_DATA and SEEK_HOLE.
 
+use std::iter::once;
 use std::sync::Arc;
 
 use proto::Fid;
@@ -14,8 +15,12 @@ impl OpenFiles {
     /// First offset at or behind `offset` at which what is looked for begins; `None` behind the end of the file, and
     /// for data that does not come any more.
     pub async fn seek(&self, fid: Fid, offset: u64, what: Seek) -> Result<Option<u64>> {
-        // What was not sent has no place in an object yet.
         if let Some(file) = self.names.data.files.find(fid) {
+            // The kernel asks without writing back what programs have stored through mappings.
+            if file.inner.lock().mapped_writers > 0 {
+                self.names.data.locks.filling.forget_data(fid, once(offset..u64::MAX)).await;
+            }
+            // What was not sent has no place in an object yet.
             self.names.data.back.flush_file(&file).await;
         }
         let mut relaying = Relaying::default();
