@@ -107,7 +107,7 @@ impl Admin {
             locks.leave_these(locks.table.excess(of)).await;
         }
         if target.kind == TargetKind::Mdt {
-            self.shared.names.meta.give_up_excess().await;
+            self.shared.names.meta.room.give_up_excess().await;
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Admin {
             locks.leave_these(locks.table.of(of)).await;
         }
         if target.kind == TargetKind::Mdt {
-            self.shared.names.meta.give_up_inodes().await;
+            self.shared.names.meta.room.give_up_inodes().await;
         }
         Ok(())
     }

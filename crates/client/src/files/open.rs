@@ -110,7 +110,7 @@ impl OpenFiles {
         };
         match attr {
             // That the name means this file is told after everything that had to be waited for.
-            Ok(attr) => Ok((self.names.meta.told(attr, Some((parent, &name))), handle)),
+            Ok(attr) => Ok((self.names.meta.kernel.told(attr, Some((parent, &name))), handle)),
             Err(error) => {
                 self.release(handle).await;
                 Err(error)
@@ -147,7 +147,7 @@ impl OpenFiles {
             session: None,
         };
         let handle = self.opened(caller, opened, flags);
-        (self.names.meta.told(made.attr, Some((parent, name))), handle)
+        (self.names.meta.kernel.told(made.attr, Some((parent, name))), handle)
     }
 
     /// The answer to a create granted all of the first object of the file.
@@ -162,7 +162,7 @@ impl OpenFiles {
     /// The place of the first bytes of a small file that an open may bring, and what was so before; `None` if they are not to be
     /// had, or are on their way from here.
     fn head_of(&self, fid: Fid, flags: OpenFlags) -> Option<(Place, Before)> {
-        let entry = self.names.meta.known_entry(fid).filter(|_| flags.read && !flags.truncate)?;
+        let entry = self.names.meta.kept.entry(fid).filter(|_| flags.read && !flags.truncate)?;
         let head = entry.layout.as_ref()?.components.first()?;
         let is_small = entry.attr.size_known && entry.attr.size <= HEAD_BYTES_MAX.min(head.end);
         let place = head.place(0).filter(|_| head.pattern == Pattern::Mdt && is_small)?;
@@ -255,7 +255,8 @@ impl OpenFiles {
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
         let session = self.session_of(fid);
         let meta = &self.names.meta;
-        let at_hand = meta.open_again(caller, fid, flags).or_else(|| meta.open_own(caller, fid, flags));
+        let at_hand =
+            meta.opens.open_again(caller, fid, flags).or_else(|| meta.opens.open_own(caller, fid, flags));
         if let Some((entry, mdt_handle)) = at_hand {
             let told = Told {
                 attr: entry.attr.clone(),
@@ -286,8 +287,8 @@ impl OpenFiles {
         self.names.meta.changes.changed(fid, transno);
         let (attr, layout) = (open.attr.clone(), open.layout.clone());
         let entry = Entry { attr, layout, xattrs: open.xattrs, lock: open.lock };
-        if self.names.meta.learn(&changing.done(&[]), &entry) && !flags.write {
-            self.names.meta.keep_open(fid, open.handle);
+        if self.names.meta.answers.learn(&changing.done(&[]), &entry) && !flags.write {
+            self.names.meta.opens.keep_open(fid, open.handle);
         }
         let attr = open.attr.clone();
         let told = Told {
@@ -474,7 +475,7 @@ impl OpenFiles {
         if flags.write {
             Box::pin(self.names.data.locks.filling.forget_data(open.fid, once(0..u64::MAX))).await;
         } else if self.access_if_due(&open) {
-            Box::pin(self.names.meta.copies.forget(vec![Forget::Attributes(open.fid)])).await;
+            Box::pin(self.names.meta.kernel.copies.forget(vec![Forget::Attributes(open.fid)])).await;
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ impl OpenFiles {
         self.names.meta.changes.changed(fid, transno);
         let entry =
             Entry { attr: opened.attr, layout: opened.layout, xattrs: opened.xattrs, lock: opened.lock };
-        self.names.meta.learn(&changing.done(&[]), &entry);
+        self.names.meta.answers.learn(&changing.done(&[]), &entry);
         file.set_entry(entry);
         {
             let mut inner = file.inner.lock();

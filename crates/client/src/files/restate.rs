@@ -21,7 +21,7 @@ impl OpenFiles {
             .filter(|open| !open.flags.write)
             .map(|open| (open.mdt_handle(), OpenHeld { fid: open.fid, handle: open.mdt_handle() }))
             .collect();
-        let in_use = self.names.meta.opens_in_use();
+        let in_use = self.names.meta.opens.in_use();
         held.extend(in_use.into_iter().map(|(fid, handle)| (handle, OpenHeld { fid, handle })));
         let held: Vec<OpenHeld> = held.into_values().collect();
         for some in held.chunks(RESTATED_AT_ONCE) {

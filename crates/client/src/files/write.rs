@@ -20,7 +20,7 @@ impl OpenFiles {
 
     /// The same now, as far as that is known: another mount may have set them since.
     pub fn is_privileged_now(&self, fid: Fid) -> bool {
-        let mode = self.names.meta.known_entry(fid).map_or(0, |entry| entry.attr.mode);
+        let mode = self.names.meta.kept.entry(fid).map_or(0, |entry| entry.attr.mode);
         mode & (MODE_SETUID | MODE_SETGID) != 0
     }
 
@@ -225,7 +225,7 @@ impl OpenFiles {
             SetAttr { handle: Some(open.mdt_handle()), kill_privileges: true, ..no_change(open.fid, time) };
         let changing = self.names.meta.inodes.change(&[open.fid], &[]);
         let answered = self.targets.ask(open.fid, caller, |cred| SetAttr { cred, ..change.clone() }).await?;
-        self.names.meta.not_kept(&changing, &answered.reply);
+        self.names.meta.answers.not_kept(&changing, &answered.reply);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use proto::types::MODE_KIND;
 use proto::{Fid, Name};
 
-use super::MetadataCache;
+use super::Kept;
 use super::inode::Inode;
 use crate::{Behind, Page, PageEntry};
 
@@ -13,7 +13,7 @@ const ENTRIES_MAX: usize = 16_384;
 /// Most entries of a page.
 const PAGE_ENTRIES_MAX: usize = 2048;
 
-impl MetadataCache {
+impl Kept {
     /// A page of a directory behind a position, in the order in which the MDT would give it; `None` if it has to be asked.
     pub(crate) fn own_page(&self, dir: Fid, behind: &Behind) -> Option<Page> {
         // Whoever sees elsewhere what a change under way has done must not see here that it has not.
@@ -41,15 +41,6 @@ impl MetadataCache {
         entries.sort_unstable_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
         let splits = next.is_some() && next == entries.last().map(|entry| entry.cookie);
         Some(Page { parent, entries, end, splits })
-    }
-}
-
-impl MetadataCache {
-    /// A file has another name now, in another directory perhaps.
-    pub(crate) fn has_moved(&self, fid: Fid) {
-        if let Some(inode) = self.inodes.part(fid).inodes.get_mut(&fid) {
-            inode.named = None;
-        }
     }
 }
 

@@ -575,9 +575,13 @@ impl Inodes {
         }
     }
 
-    /// Forgets a file of which nothing is held.
-    pub(super) fn remove(&self, fid: Fid) {
-        self.part(fid).remove(fid);
+    /// Forgets a file of which nothing is held, and nothing known.
+    pub(super) fn remove_bare(&self, fid: Fid) {
+        let mut part = self.part(fid);
+        let is_bare = |inode: &Inode| inode.is_bare() && !inode.has_names() && inode.target.is_none();
+        if part.inodes.get(&fid).is_some_and(is_bare) {
+            part.remove(fid);
+        }
     }
 
     /// The bits that are held of each file.
@@ -797,7 +801,7 @@ mod tests {
         for number in 1..10_000 {
             let asked = inodes.ask();
             inodes.learn(&asked, DIR, update(number), told(number, 0));
-            inodes.remove(DIR);
+            inodes.part(DIR).remove(DIR);
         }
         assert_eq!((inodes.count(), units(&inodes)), (0, 0));
         assert!(inodes.part(DIR).order.len() <= LOOKED_AT_MAX + GONE_MAX);
