@@ -3,7 +3,7 @@
 //! Everything is kept under inode bits that came with the answer, and dropped when they are called back
 //! (`docs/locks.md`). Each part calls those before it only:
 //!
-//! - [`inode`]: what is kept of one file, and [`table`]: of all of them;
+//! - [`inode`]: what is kept of one file, [`table`]: of all of them, and [`asked`]: questions that are under way;
 //! - [`kept`]: what of it may be used, and [`listing`]: directories of which all is known;
 //! - [`kernel`]: what the kernel may keep, and has to forget; an answer that is on its way to it is [`told`], behind a [`gate`];
 //! - [`answer`]: what answers bring;
@@ -14,6 +14,7 @@
 //! One thing comes back: whoever learns too much has room made ([`answer::MakesRoom`]).
 
 mod answer;
+mod asked;
 mod gate;
 mod inode;
 mod kept;
@@ -39,6 +40,7 @@ use crate::lease::Lease;
 use crate::targets::Targets;
 
 pub(crate) use answer::Answers;
+pub(crate) use asked::{Asked, Changing};
 pub(crate) use inode::{OpenKept, Touch};
 pub(crate) use kept::{Kept, Known};
 pub(crate) use kernel::KernelCopies;
@@ -48,7 +50,7 @@ pub(in crate::names) use own_opens::End;
 pub(crate) use promise::Promises;
 pub(crate) use recall::Recalls;
 pub(crate) use room::Room;
-pub(crate) use table::{Asked, Changing, Inodes};
+pub(crate) use table::Inodes;
 pub use told::{Fill, OnItsWay, Told};
 
 /// What the MDT lets a client keep.
