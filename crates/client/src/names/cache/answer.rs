@@ -109,7 +109,7 @@ impl Answers {
         };
         // The lock is the file's, not the directory's.
         let granted = Granted { bits: 0, number: u64::MAX };
-        self.inodes.learn(asked, parent, granted, |dir| dir.learn_name(name.clone(), fid, stamp));
+        self.inodes.learn(asked, parent, granted, |dir| dir.names.learn(name.clone(), fid, stamp));
         self.inodes.sweep(parent);
         self.make_room();
     }
@@ -121,7 +121,7 @@ impl Answers {
         }
         self.learn_of(asked, parent, Granted::default(), |dir| {
             if dir.has(LOCK_UPDATE) {
-                dir.learn_absence(name.clone());
+                dir.names.learn_absence(name.clone());
             }
         });
         self.inodes.sweep(parent);

@@ -162,7 +162,7 @@ impl Change<'_> {
             });
         }
         for (parent, name) in &self.names {
-            self.inodes.part(*parent).change(*parent, |inode| inode.forget_name(name));
+            self.inodes.part(*parent).change(*parent, |inode| inode.names.forget(name));
         }
     }
 }

@@ -55,7 +55,7 @@ impl Kept {
                 return Known::Unknown;
             }
             dir.recent = true;
-            match dir.name(name) {
+            match dir.names.get(name) {
                 Some(Some(known)) => known,
                 Some(None) if dir.has(LOCK_UPDATE) => return Known::Nothing,
                 _ => return Known::Unknown,

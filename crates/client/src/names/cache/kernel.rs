@@ -43,7 +43,7 @@ impl KernelCopies {
         let accessed = self.accesses.note(&mut attr);
         let named = name.map(|(parent, name)| {
             let part = self.kept.inodes.part(parent);
-            part.inodes.get(&parent).and_then(|dir| dir.name(name).flatten())
+            part.inodes.get(&parent).and_then(|dir| dir.names.get(name).flatten())
         });
         let complete =
             attr.kind() != FileKind::File || attr.size_known && !self.files.is_being_written(attr.fid);

@@ -52,7 +52,7 @@ impl Inode {
 
     /// The entries of a directory behind a position, with the hashes of their names, if all are known and there are not too many.
     fn names_behind(&self, behind: &Behind) -> Option<Vec<(u64, Name, Fid)>> {
-        let names = self.entries().filter(|names| names.len() <= ENTRIES_MAX)?;
+        let names = self.names.entries().filter(|names| names.len() <= ENTRIES_MAX)?;
         let hashed = names.map(|(name, fid)| (name.hash(), name, fid));
         Some(hashed.filter(|(cookie, name, _)| behind.has_name_behind(*cookie, name)).collect())
     }

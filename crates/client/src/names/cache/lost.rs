@@ -105,7 +105,7 @@ impl LostBits {
                 let bits = part.change(fid, |inode| {
                     let bits = inode.held().bits;
                     inode.revoke(u32::MAX, u64::MAX);
-                    inode.forget_names();
+                    inode.names.forget_all();
                     inode.stamp = self.inodes.new_stamp();
                     if opens_too || inode.open.is_some_and(|open| open.users == 0) {
                         inode.open = None;

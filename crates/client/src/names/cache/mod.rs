@@ -15,6 +15,7 @@
 
 mod answer;
 mod asked;
+mod dir_names;
 mod gate;
 mod inode;
 mod kept;

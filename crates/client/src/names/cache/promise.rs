@@ -34,7 +34,7 @@ impl Promises {
             return false;
         };
         dir.recent = true;
-        dir.name(name) == Some(None) && dir.entry.as_ref().is_some_and(|entry| permits(entry))
+        dir.names.get(name) == Some(None) && dir.entry.as_ref().is_some_and(|entry| permits(entry))
     }
 
     /// The attributes of a directory, if this client is not about to change it.
@@ -100,7 +100,8 @@ impl Promises {
 
     /// Whether a directory certainly has no entry.
     pub(crate) fn is_empty_dir(&self, dir: Fid) -> bool {
-        self.kept.may_use(dir) && self.inodes.part(dir).inodes.get(&dir).is_some_and(Inode::is_empty_dir)
+        self.kept.may_use(dir)
+            && self.inodes.part(dir).inodes.get(&dir).is_some_and(|dir| dir.names.is_empty())
     }
 
     /// The MDT will take the last name of a file, or of an empty directory, away.
@@ -114,7 +115,7 @@ impl Promises {
         self.inodes.changed_now(&[parent, fid]);
         self.inodes.part(parent).change(parent, |dir| {
             dir.promised(time, -i32::from(directory));
-            dir.learn_absence(name.clone());
+            dir.names.learn_absence(name.clone());
         });
         self.recalls.forget_nameless(fid);
     }
@@ -149,7 +150,7 @@ impl Promises {
         self.inodes.changed_now(&[parent, fid]);
         self.inodes.part(parent).change(parent, |dir| {
             dir.changed();
-            dir.forget_name(name);
+            dir.names.forget(name);
         });
         self.recalls.forget_nameless(fid);
     }

@@ -243,15 +243,16 @@ impl Inodes {
         if self.totals.units.load(Ordering::Relaxed) < self.units_max() / 8 * 7 {
             return;
         }
-        let Some(names) = self.part(dir).change(dir, |dir| dir.next_names(SWEPT_MAX)) else { return };
+        let Some(names) = self.part(dir).change(dir, |dir| dir.names.next(SWEPT_MAX)) else { return };
         let is_dead = |(fid, stamp): (Fid, u64)| {
             let part = self.part(fid);
             part.inodes.get(&fid).is_none_or(|file| file.stamp != stamp || !file.keeps_names())
         };
         let dead: SmallVec<[_; SWEPT_MAX]> = names.into_iter().filter(|(_, known)| is_dead(*known)).collect();
         if !dead.is_empty() {
-            self.part(dir)
-                .change(dir, |dir| dead.iter().for_each(|(name, known)| dir.drop_name(name, *known)));
+            self.part(dir).change(dir, |dir| {
+                dead.iter().for_each(|(name, known)| dir.names.forget_known(name, *known))
+            });
         }
     }
 
@@ -386,14 +387,14 @@ impl Inodes {
     /// Forgets a name of a file that means nothing any more.
     pub(super) fn drop_name(&self, fid: Fid, name: Option<DeadName>) {
         if let Some(DeadName { dir, name, stamp }) = name {
-            self.part(dir).change(dir, |dir| dir.drop_name(&name, (fid, stamp)));
+            self.part(dir).change(dir, |dir| dir.names.forget_known(&name, (fid, stamp)));
         }
     }
 
     /// Forgets a file of which nothing is held, and nothing known.
     pub(super) fn remove_bare(&self, fid: Fid) {
         let mut part = self.part(fid);
-        let is_bare = |inode: &Inode| inode.is_bare() && !inode.has_names() && inode.target.is_none();
+        let is_bare = |inode: &Inode| inode.is_bare() && !inode.names.has_any() && inode.target.is_none();
         if part.inodes.get(&fid).is_some_and(is_bare) {
             part.remove(fid);
         }
@@ -503,7 +504,7 @@ mod tests {
         move |inode| {
             inode.grant(update(number));
             for n in 0..names {
-                inode.learn_absence(name(n));
+                inode.names.learn_absence(name(n));
             }
         }
     }
@@ -640,7 +641,7 @@ mod tests {
         };
         let stamp = inodes.part(fid).change(fid, name_file).unwrap_or_default();
         let granted = Granted { bits: 0, number: u64::MAX };
-        inodes.learn(&asked, DIR, granted, |dir| dir.learn_name(name(oid), fid, stamp));
+        inodes.learn(&asked, DIR, granted, |dir| dir.names.learn(name(oid), fid, stamp));
         inodes.sweep(DIR);
         let leavers = inodes.take_leavers();
         for leaver in &leavers {
@@ -674,7 +675,7 @@ mod tests {
         assert!(
             inodes.part(file(0)).inodes.contains_key(&file(0)) && inodes.part(DIR).inodes.contains_key(&DIR)
         );
-        let known = |n: usize| inodes.part(DIR).inodes.get(&DIR).and_then(|dir| dir.name(&name(n)));
+        let known = |n: usize| inodes.part(DIR).inodes.get(&DIR).and_then(|dir| dir.names.get(&name(n)));
         let (first, last) = (known(0), known(20 * UNITS_MIN - 1));
         assert!(first.is_some() && last.is_some(), "{first:?} {last:?}");
         assert_eq!(inodes.leaving.load(Ordering::Relaxed), 0);
