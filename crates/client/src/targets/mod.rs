@@ -1,6 +1,7 @@
 //! The sessions with the targets of the file system, made on first use.
 
 mod ask;
+mod common;
 mod counting;
 mod pace;
 mod pending;
@@ -9,23 +10,23 @@ mod rpcs;
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proto::session::Estimated;
 use proto::wire::messages::Config;
 use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, TargetKind};
-use rpc::{Callbacks, Hub, Role};
+use rpc::{Callbacks, Hub};
 use rt::BoxFuture;
 use rt::sync::Notify;
 
 use crate::order::{CONFIG, LEAF, Mutex, ReadGuard, RwLock, SESSIONS};
 use crate::{Error, Limits, Result};
-use counting::Counting;
+use common::Common;
 use requests::Requests;
-use target::Shortage;
 
+pub(crate) use common::Retained;
 pub use pace::SlowOst;
 pub(crate) use pending::Pending;
 pub(crate) use rpcs::Way;
@@ -45,24 +46,11 @@ pub(crate) trait SignOfLife: Send + Sync {
     fn until_begun(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Told of the bytes that a session keeps until they are durable: those of before, and those of now.
-pub(crate) type Retained = Arc<dyn Fn(usize, usize) + Send + Sync>;
-
 /// All targets that this client has had to do with, and the table of those that there are.
 pub(crate) struct Targets {
-    hub: Hub,
-    client: ClientId,
-    rpcs_in_flight_max: u32,
-    counting: Arc<Counting>,
-    shortage: Arc<Shortage>,
-    requests: Arc<Requests>,
+    common: Common,
     /// What was told ahead of MDTs.
     pub(crate) pending: Pending,
-    lease: Arc<dyn SignOfLife>,
-    /// Told of what an OST has taken and is not durable there: bytes before, and now.
-    retained: Retained,
-    /// OSTs that were used since somebody looked; each is here once at most.
-    used: Arc<Mutex<LEAF, Vec<DataTarget>>>,
     mgs: Arc<Target>,
     /// Where the MGS may be.
     mgs_nids: Vec<Nid>,
@@ -74,8 +62,6 @@ pub(crate) struct Targets {
     made: RwLock<SESSIONS, BTreeMap<TargetId, Arc<Target>>>,
     /// Those that an operator has nobody ask.
     inactive: Mutex<LEAF, BTreeSet<TargetId>>,
-    /// Whom targets call back.
-    called_back: OnceLock<Arc<dyn Callbacks>>,
 }
 
 impl Targets {
@@ -86,60 +72,38 @@ impl Targets {
         limits: &Limits,
         (lease, retained): (Arc<dyn SignOfLife>, Retained),
     ) -> Targets {
-        let import = hub.import(TargetId::MGS, client, Role::Client, mgs.clone());
-        let requests = Arc::new(Requests::new());
-        let fsname = hub.fsname().as_str().to_owned();
-        let rpcs_in_flight_max = limits.rpcs_in_flight_max;
-        let shortage =
-            Arc::new(Shortage { plenty: AtomicU64::new(limits.dirty_bytes_max), count: AtomicUsize::new(0) });
-        let counting = Arc::new(Counting::new());
+        let common = Common::new(hub, client, limits, lease, retained);
         Targets {
-            hub: hub.clone(),
-            client,
-            rpcs_in_flight_max,
-            shortage: shortage.clone(),
+            mgs: Arc::new(common.mgs(mgs.clone())),
             mgs_nids: mgs,
-            mgs: Arc::new(Target::new(
-                hub.rt(),
-                import,
-                requests.clone(),
-                None,
-                shortage.clone(),
-                (rpcs_in_flight_max, None, counting.clone()),
-            )),
-            counting,
-            requests,
             pending: Pending::default(),
-            lease,
-            retained,
-            used: Arc::default(),
-            config: RwLock::new(ConfigCopy::new(fsname)),
+            config: RwLock::new(ConfigCopy::new(hub.fsname().as_str().to_owned())),
             changed: Notify::new(),
             fresh: Mutex::default(),
             made: RwLock::new(BTreeMap::new()),
             inactive: Mutex::default(),
-            called_back: OnceLock::new(),
+            common,
         }
     }
 
     /// Where targets are reached.
     pub(crate) fn hub(&self) -> &Hub {
-        &self.hub
+        &self.common.hub
     }
 
     /// What another mount of the same file system needs.
     pub(crate) fn way_in(&self) -> (Hub, Vec<Nid>) {
-        (self.hub.clone(), self.mgs_nids.clone())
+        (self.common.hub.clone(), self.mgs_nids.clone())
     }
 
     /// Says whom targets call back; once, before the first of them is made.
     pub(crate) fn set_called_back(&self, called_back: Arc<dyn Callbacks>) {
-        assert!(self.called_back.set(called_back).is_ok(), "a client is mounted once");
+        assert!(self.common.called_back.set(called_back).is_ok(), "a client is mounted once");
     }
 
     /// Requests by operation.
     pub(crate) fn requests(&self) -> &Requests {
-        &self.requests
+        &self.common.requests
     }
 
     pub(crate) fn mgs(&self) -> &Target {
@@ -196,7 +160,7 @@ impl Targets {
             }
         }
         for (target, epoch) in owners {
-            self.hub.owned_by(target, epoch);
+            self.common.hub.owned_by(target, epoch);
         }
     }
 
@@ -244,7 +208,7 @@ impl Targets {
 
     /// As whom the sessions are.
     pub(crate) fn client(&self) -> ClientId {
-        self.client
+        self.common.client
     }
 
     /// The session with `id`; an unknown target is a failure of storage, not of the caller's arguments.
@@ -256,26 +220,11 @@ impl Targets {
         // Under this lock, or news of where the target is could come in between, and pass it by.
         let nids = self.config.read().target(id).ok_or(Error::Refused(Code::Io))?.nids.clone();
         let target = made.entry(id).or_insert_with(|| {
-            let import = self.hub.import(id, self.client, Role::Client, nids);
-            if let Some(called_back) = self.called_back.get() {
-                import.set_callbacks(called_back.clone());
-            }
-            import.set_retaining(self.retained.clone());
-            import.bar(self.bar_of(id));
-            let lease = Some(self.lease.clone());
-            let shortage = self.shortage.clone();
-            let notes = DataTarget::try_from(id).ok().map(|target| (target, self.used.clone()));
+            let target = self.common.make(id, nids);
+            target.import.bar(self.bar_of(id));
             self.fresh.lock().push(id);
             self.changed.notify_waiters();
-            let requests = self.requests.clone();
-            Arc::new(Target::new(
-                self.hub.rt(),
-                import,
-                requests,
-                lease,
-                shortage,
-                (self.rpcs_in_flight_max, notes, self.counting.clone()),
-            ))
+            Arc::new(target)
         });
         Ok(target.clone())
     }
@@ -299,27 +248,27 @@ impl Targets {
                 changed.await;
             }
         };
-        self.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
+        self.common.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
     }
 
     /// No more than `bytes` are unsent from now on.
     pub(crate) fn set_unsent_max(&self, bytes: u64) {
-        self.shortage.plenty.store(bytes, Ordering::Relaxed);
+        self.common.shortage.plenty.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether an OST may have too little space for what this client may have unsent.
     pub(crate) fn any_short(&self) -> bool {
-        self.shortage.count.load(Ordering::Relaxed) > 0
+        self.common.shortage.count.load(Ordering::Relaxed) > 0
     }
 
     /// Whether sessions have statistics.
     pub(crate) fn is_counting(&self) -> bool {
-        self.counting.is_on()
+        self.common.counting.is_on()
     }
 
     /// Sessions have statistics from now on, or have none and give up what they had.
     pub(crate) fn set_counting(&self, is_on: bool) {
-        self.counting.set(is_on);
+        self.common.counting.set(is_on);
         if !is_on {
             for target in self.made.read().values() {
                 target.rpcs.clear();
@@ -361,7 +310,7 @@ impl Targets {
 
     /// Targets that were used since this was asked last.
     pub(crate) fn take_used(&self) -> Vec<(DataTarget, Arc<Target>)> {
-        let used = std::mem::take(&mut *self.used.lock());
+        let used = std::mem::take(&mut *self.common.used.lock());
         used.into_iter().filter_map(|ost| Some((ost, self.made(ost.into())?))).collect()
     }
 

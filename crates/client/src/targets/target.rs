@@ -1,7 +1,7 @@
 //! A session with one target, and what this client knows of its own changes there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::wire::messages::{DropOrder, Operation, Statfs};
@@ -11,6 +11,7 @@ use rt::Rt;
 use rt::sync::Semaphore;
 
 use super::SignOfLife;
+use super::common::{Common, Shortage};
 use super::counting::{Counted, Counting, DISABLED, Slot};
 use super::pace::Pace;
 use super::requests::Requests;
@@ -51,42 +52,32 @@ pub(crate) struct Target {
 /// An OST, and where it is noted that it was used.
 pub(super) type Notes = (DataTarget, Arc<Mutex<LEAF, Vec<DataTarget>>>);
 
-/// How many targets may have too little space for what this client may have unsent.
-pub(crate) struct Shortage {
-    /// More than that is never unsent (bytes).
-    pub(super) plenty: AtomicU64,
-    /// How many.
-    pub(super) count: AtomicUsize,
-}
-
 impl Target {
     /// Nothing was asked of it yet.
     pub(super) fn new(
-        rt: &Rt,
+        common: &Common,
         import: Arc<Import>,
-        requests: Arc<Requests>,
         lease: Option<Arc<dyn SignOfLife>>,
-        shortage: Arc<Shortage>,
-        (rpcs_in_flight_max, notes, counting): (u32, Option<Notes>, Arc<Counting>),
+        notes: Option<Notes>,
     ) -> Target {
-        let permits = rpcs_in_flight_max.max(1) as usize;
+        let permits = common.rpcs_in_flight_max.max(1) as usize;
         Target {
             import,
-            requests,
+            requests: common.requests.clone(),
             lease,
             writes: Semaphore::new(permits),
             reads: Semaphore::new(permits),
             reads_ahead: Semaphore::new(permits.div_ceil(2)),
             pace: Pace::default(),
-            rt: rt.clone(),
-            counting,
+            rt: common.hub.rt().clone(),
+            counting: common.counting.clone(),
             rpcs: Slot::empty(),
             changes: Slot::empty(),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),
             notes,
             short: AtomicBool::new(false),
-            shortage,
+            shortage: common.shortage.clone(),
         }
     }
 
