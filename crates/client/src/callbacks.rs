@@ -31,7 +31,7 @@ impl Callbacks for CalledBack {
             let shared = self.shared.upgrade().ok_or(Code::NoSession)?;
             match (target.kind, request) {
                 (TargetKind::Ost | TargetKind::Mdt, Request::RevokeRange(asked)) => {
-                    Ok(Reply::RevokeRange(shared.locks().revoke_range(target, asked).await))
+                    Ok(Reply::RevokeRange(shared.locks().leaver.revoke_range(target, asked).await))
                 }
                 (TargetKind::Ost | TargetKind::Mdt, Request::Glimpse(asked)) => {
                     Ok(Reply::Glimpse(shared.names.data.glimpse(&asked)))
@@ -72,7 +72,7 @@ impl Callbacks for CalledBack {
                 shared.names.data.budgets.lost();
             }
             let locked = shared.files.flocks.flocks_lost(target);
-            shared.files.opens_lost(target, &locked);
+            shared.files.reopening.opens_lost(target, &locked);
         }
     }
 
@@ -100,9 +100,9 @@ impl Callbacks for CalledBack {
                 // Before the opens are listed: from here on the MDT is asked for each open and told of each close, once it
                 // answers again. Not before the directories above have been taken out: what is told ahead comes with bits.
                 shared.names.meta.lost.drop_bits_but_opens();
-                shared.files.restate_opens(&restate).await;
+                shared.files.reopening.restate_opens(&restate).await;
                 let lost = shared.files.flocks.restate_flocks(&restate).await;
-                shared.files.fence(&lost);
+                shared.files.reopening.fence(&lost);
                 shared.names.data.budgets.restate(&restate).await;
                 shared.names.meta.lost.forget_lost_now(&restate).await;
             }

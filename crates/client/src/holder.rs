@@ -25,7 +25,7 @@ impl Holder for Shared {
     fn give_back_unused(&self) -> BoxFuture<'static, ()> {
         let names = self.names.clone();
         Box::pin(async move {
-            names.data.locks.leave_all();
+            names.data.locks.leaver.leave_all();
             names.meta.room.give_up_inodes().await;
         })
     }
@@ -51,7 +51,7 @@ impl Holder for Shared {
                 }
             }
             copies.forget(forget).await;
-            names.data.locks.forget_pages_of_all().await;
+            names.data.locks.pages.forget_pages_of_all().await;
         })
     }
 
@@ -61,18 +61,18 @@ impl Holder for Shared {
                 let locks = self.locks().clone();
                 let objects = locks.drop_ranges(OstIndex(target.index).into());
                 Box::pin(async move {
-                    join_all(objects.iter().map(|object| locks.drop_lost_pages(object))).await;
+                    join_all(objects.iter().map(|object| locks.pages.drop_lost_pages(object))).await;
                 })
             }
             TargetKind::Mdt => {
                 let locks = self.locks().clone();
                 let objects = locks.drop_ranges(MdtIndex(target.index).into());
-                self.files.fence(&self.files.flocks.flocks_lost(target));
+                self.files.reopening.fence(&self.files.flocks.flocks_lost(target));
                 self.names.ahead.lost();
                 let meta = self.names.meta.clone();
                 meta.lost.drop_bits();
                 Box::pin(async move {
-                    join_all(objects.iter().map(|object| locks.drop_lost_pages(object))).await;
+                    join_all(objects.iter().map(|object| locks.pages.drop_lost_pages(object))).await;
                     meta.lost.forget_lost().await;
                 })
             }

@@ -104,7 +104,7 @@ impl Admin {
         self.set_keep(target, |keep| keep.count_max = count)?;
         let locks = self.shared.locks();
         if let Ok(of) = DataTarget::try_from(target) {
-            locks.leave_these(locks.table.excess(of)).await;
+            locks.leaver.leave_these(locks.table.excess(of)).await;
         }
         if target.kind == TargetKind::Mdt {
             self.shared.names.meta.room.give_up_excess().await;
@@ -127,7 +127,7 @@ impl Admin {
         self.set_keep(target, |_| {})?;
         let locks = self.shared.locks();
         if let Ok(of) = DataTarget::try_from(target) {
-            locks.leave_these(locks.table.of(of)).await;
+            locks.leaver.leave_these(locks.table.of(of)).await;
         }
         if target.kind == TargetKind::Mdt {
             self.shared.names.meta.room.give_up_inodes().await;

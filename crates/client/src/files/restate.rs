@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use proto::wire::messages::{OpenHeld, RestateOpens};
 use rpc::Restate;
 
-use crate::files::OpenFiles;
+use crate::files::Reopening;
 
 /// Open files in one message.
 const RESTATED_AT_ONCE: usize = 8192;
 
-impl OpenFiles {
+impl Reopening {
     /// States the files and directories again that are open for reading; of those that are open for writing the MDT knows. No file
     /// may be opened, or closed, without the MDT any more: it would not be stated, or not closed.
     pub(crate) async fn restate_opens(&self, restate: &Restate) {

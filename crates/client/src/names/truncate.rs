@@ -73,7 +73,7 @@ impl Sizes {
                 let mut relaying = Relaying::default();
                 let sum = loop {
                     let layout = self.data.back.placed(&file).await?;
-                    match self.data.cut(&file, &layout, resize, call).await {
+                    match self.data.extents.cut(&file, &layout, resize, call).await {
                         Ok(sum) => break sum,
                         Err(error) if self.layouts.relaid(&file, &layout, error, &mut relaying).await? => {}
                         Err(error) => return Err(error),
