@@ -3,7 +3,7 @@
 //! Everything is kept under inode bits that came with the answer, and dropped when they are called back
 //! (`docs/locks.md`). Each part calls those before it only:
 //!
-//! - [`inode`]: what is kept of one file, [`table`]: of all of them, and [`asked`]: questions that are under way;
+//! - [`inode`]: what is kept of one file, with its [`dir_names`] if it is a directory, [`table`]: of all of them, and [`asked`]: questions that are under way;
 //! - [`kept`]: what of it may be used, and [`listing`]: directories of which all is known;
 //! - [`kernel`]: what the kernel may keep, and has to forget; an answer that is on its way to it is [`told`], behind a [`gate`];
 //! - [`answer`]: what answers bring;
@@ -85,15 +85,22 @@ impl MetadataCache {
         let kept = Arc::new(Kept::new(inodes.clone(), lease.clone()));
         let kernel = Arc::new(KernelCopies::new(kept.clone(), lease, accesses.clone(), files, copies));
         let answers = Arc::new(Answers::new(inodes.clone(), targets.clone()));
-        let (of_targets, of_accesses, of_changes) = (targets.clone(), accesses.clone(), changes.clone());
-        let opens = Arc::new(Opens::new(kept.clone(), answers.clone(), of_targets, of_accesses, of_changes));
-        let ways = || (inodes.clone(), kernel.clone(), opens.clone());
-        let (of_inodes, of_kernel, of_opens) = ways();
-        let recalls = Arc::new(Recalls::new(rt.clone(), of_inodes, of_kernel, of_opens));
-        let (of_inodes, of_kernel, of_opens) = ways();
-        let lost = Arc::new(LostBits::new(rt.clone(), targets.clone(), of_inodes, of_kernel, of_opens));
-        let (of_inodes, of_kernel, of_opens) = ways();
-        let room = Arc::new(Room::new(rt, targets, of_inodes, of_kernel, of_opens));
+        let opens = Arc::new(Opens::new(
+            kept.clone(),
+            answers.clone(),
+            targets.clone(),
+            accesses.clone(),
+            changes.clone(),
+        ));
+        let recalls = Arc::new(Recalls::new(rt.clone(), inodes.clone(), kernel.clone(), opens.clone()));
+        let lost = Arc::new(LostBits::new(
+            rt.clone(),
+            targets.clone(),
+            inodes.clone(),
+            kernel.clone(),
+            opens.clone(),
+        ));
+        let room = Arc::new(Room::new(rt, targets, inodes.clone(), kernel.clone(), opens.clone()));
         let maker: Weak<Room> = Arc::downgrade(&room);
         answers.set_room(maker);
         let promises = Promises::new(kept.clone(), answers.clone(), recalls.clone());
