@@ -31,7 +31,7 @@ impl Callbacks for CalledBack {
             let shared = self.shared.upgrade().ok_or(Code::NoSession)?;
             match (target.kind, request) {
                 (TargetKind::Ost | TargetKind::Mdt, Request::RevokeRange(asked)) => {
-                    Ok(Reply::RevokeRange(shared.locks().revoke_range(target, asked).await))
+                    Ok(Reply::RevokeRange(shared.locks().leaver.revoke_range(target, asked).await))
                 }
                 (TargetKind::Ost | TargetKind::Mdt, Request::Glimpse(asked)) => {
                     Ok(Reply::Glimpse(shared.names.data.glimpse(&asked)))
@@ -46,7 +46,7 @@ impl Callbacks for CalledBack {
                         asked.bits &= !LOCK_ALONE;
                     }
                     if asked.bits != 0 {
-                        shared.names.meta.revoke_bits(asked).await;
+                        shared.names.meta.recalls.revoke_bits(asked).await;
                     }
                     Ok(Reply::RevokeBits(Done {}))
                 }
@@ -67,12 +67,12 @@ impl Callbacks for CalledBack {
         }
         if target.kind == TargetKind::Mdt {
             shared.names.ahead.lost();
-            shared.names.meta.bits_lost();
+            shared.names.meta.lost.bits_lost();
             if target == TargetId::mdt(0) {
                 shared.names.data.budgets.lost();
             }
             let locked = shared.files.flocks.flocks_lost(target);
-            shared.files.opens_lost(target, &locked);
+            shared.files.reopening.opens_lost(target, &locked);
         }
     }
 
@@ -99,12 +99,12 @@ impl Callbacks for CalledBack {
                 shared.names.ahead.restate(&restate).await;
                 // Before the opens are listed: from here on the MDT is asked for each open and told of each close, once it
                 // answers again. Not before the directories above have been taken out: what is told ahead comes with bits.
-                shared.names.meta.drop_bits_but_opens();
-                shared.files.restate_opens(&restate).await;
+                shared.names.meta.lost.drop_bits_but_opens();
+                shared.files.reopening.restate_opens(&restate).await;
                 let lost = shared.files.flocks.restate_flocks(&restate).await;
-                shared.files.fence(&lost);
+                shared.files.reopening.fence(&lost);
                 shared.names.data.budgets.restate(&restate).await;
-                shared.names.meta.forget_lost_now(&restate).await;
+                shared.names.meta.lost.forget_lost_now(&restate).await;
             }
         })
     }

@@ -29,8 +29,8 @@ impl Shared {
         self.sync_all().await?;
         self.names.sizes.close_pending();
         self.names.sizes.closer.drained().await;
-        self.names.data.locks.leave_these(self.names.data.locks.table.all()).await;
-        self.names.meta.give_up_inodes().await;
+        self.names.data.locks.leaver.leave_these(self.names.data.locks.table.all()).await;
+        self.names.meta.room.give_up_inodes().await;
         // The closes were changes, too.
         self.sync_all().await?;
         self.lessee.end_lease(RELEASE_TIME_MAX).await;

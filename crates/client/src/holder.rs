@@ -25,14 +25,14 @@ impl Holder for Shared {
     fn give_back_unused(&self) -> BoxFuture<'static, ()> {
         let names = self.names.clone();
         Box::pin(async move {
-            names.data.locks.leave_all();
-            names.meta.give_up_inodes().await;
+            names.data.locks.leaver.leave_all();
+            names.meta.room.give_up_inodes().await;
         })
     }
 
     fn rest_unused(&self) {
         self.resting.rest_unused();
-        self.names.meta.give_up_if_too_many();
+        self.names.meta.room.give_up_if_too_many();
     }
 
     fn rest_all(&self) {
@@ -43,7 +43,7 @@ impl Holder for Shared {
         let (names, copies) = (self.names.clone(), self.copies.clone());
         Box::pin(async move {
             let mut forget = vec![Forget::Names];
-            for (fid, filled) in names.meta.kept_by_kernel() {
+            for (fid, filled) in names.meta.kernel.kept_by_kernel() {
                 match filled {
                     // It ends when the answers have arrived that were made before.
                     Some(filled) => drop(filled.await),
@@ -51,7 +51,7 @@ impl Holder for Shared {
                 }
             }
             copies.forget(forget).await;
-            names.data.locks.forget_pages_of_all().await;
+            names.data.locks.pages.forget_pages_of_all().await;
         })
     }
 
@@ -61,19 +61,19 @@ impl Holder for Shared {
                 let locks = self.locks().clone();
                 let objects = locks.drop_ranges(OstIndex(target.index).into());
                 Box::pin(async move {
-                    join_all(objects.iter().map(|object| locks.drop_lost_pages(object))).await;
+                    join_all(objects.iter().map(|object| locks.pages.drop_lost_pages(object))).await;
                 })
             }
             TargetKind::Mdt => {
                 let locks = self.locks().clone();
                 let objects = locks.drop_ranges(MdtIndex(target.index).into());
-                self.files.fence(&self.files.flocks.flocks_lost(target));
+                self.files.reopening.fence(&self.files.flocks.flocks_lost(target));
                 self.names.ahead.lost();
                 let meta = self.names.meta.clone();
-                meta.drop_bits();
+                meta.lost.drop_bits();
                 Box::pin(async move {
-                    join_all(objects.iter().map(|object| locks.drop_lost_pages(object))).await;
-                    meta.forget_lost().await;
+                    join_all(objects.iter().map(|object| locks.pages.drop_lost_pages(object))).await;
+                    meta.lost.forget_lost().await;
                 })
             }
             TargetKind::Mgs => Box::pin(std::future::ready(())),

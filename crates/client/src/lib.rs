@@ -46,7 +46,8 @@ use rt::Rt;
 use rt::sync::Semaphore;
 
 pub use admin::{
-    Admin, CACHED_BYTES_MIN, CacheUse, Held, HeldRange, LockUse, NewSetting, OstUse, Setting, TakenSettings,
+    Admin, CACHED_BYTES_MIN, CacheUse, Held, HeldRange, LockBounds, LockUse, MemoryBounds, NewSetting,
+    OstUse, Setting, TakenSettings,
 };
 pub use copies::{Copies, Forget};
 pub use data::Pages;

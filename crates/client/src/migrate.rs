@@ -127,13 +127,13 @@ impl Shared {
         heir: &FileRef,
         failure_seen: &AtomicU64,
     ) -> Result<u64> {
-        self.files.sync_file(heir, failure_seen).await?;
+        self.files.writer.sync_file(heir, failure_seen).await?;
         // Nobody is told its size from now on: its objects will be those that are given up.
         heir.inner.lock().gone = true;
         let made = heir.layout()?;
         let attrs = self.names.data.objects.object_attrs(&made).await?;
         let objects = made.places().filter_map(|place| self.locks().table.find(place.object));
-        self.locks().leave_these(objects.collect()).await;
+        self.locks().leaver.leave_these(objects.collect()).await;
         Ok(Sum::of(&made, &attrs).blocks)
     }
 
@@ -202,7 +202,7 @@ impl Shared {
     /// What is used on is given back, before anybody asks for it.
     fn leave_objects(self: &Arc<Self>, layout: &Layout) {
         let objects = layout.places().filter_map(|place| self.locks().table.find(place.object));
-        objects.for_each(|object| self.locks().leave(object));
+        objects.for_each(|object| self.locks().leaver.leave(object));
     }
 }
 

@@ -21,7 +21,7 @@ use crate::lock::{RangeLocks, Resting};
 use crate::mover::Movers;
 use crate::names::Names;
 use crate::targets::Targets;
-use crate::{Admin, Client, Copies, Error, Limits, Result, Shared};
+use crate::{Admin, Client, Copies, Error, Limits, MemoryBounds, Result, Shared};
 
 /// How long the MGS may keep a question for news: less than [`rpc::limits::RESEND_WAITING`], or each would be sent twice.
 const CONFIG_WAIT_MS: u32 = 29_000;
@@ -263,18 +263,18 @@ impl Shared {
     /// Follows the limit of the process's memory until the client is unmounted: bounds that followed from the old one, and those that
     /// are too large for the new one, become what follows from it.
     async fn watch_memory(self: Arc<Self>) {
-        let (memory, admin) = (self.rt.memory().clone(), Admin::of(&self));
+        let (memory, bounds) = (self.rt.memory().clone(), MemoryBounds::of(&self));
         let (mut limit, mut before) = (memory.limit(), Limits::within(memory.bytes()));
         loop {
             let Some(now) = unless(self.lease.ended(), memory.changed(limit)).await else { return };
             let after = Limits::within(memory.bytes());
-            let used = admin.cache_use();
+            let used = bounds.cache_use();
             let follows = |bound: u64, before: u64, after: u64| bound == before || bound > after;
             if follows(used.dirty_max, before.dirty_bytes_max, after.dirty_bytes_max) {
-                _ = admin.set_dirty_max(after.dirty_bytes_max);
+                _ = bounds.set_dirty_max(after.dirty_bytes_max);
             }
             if follows(used.max, before.cached_bytes_max, after.cached_bytes_max) {
-                _ = admin.set_cached_max(after.cached_bytes_max).await;
+                _ = bounds.set_cached_max(after.cached_bytes_max).await;
             }
             (limit, before) = (now, after);
         }

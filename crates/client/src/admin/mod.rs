@@ -3,12 +3,13 @@
 mod ahead;
 mod answers;
 mod counting;
+mod locks;
+mod memory;
 mod parameters;
 mod readahead;
 mod settings;
 mod statahead;
 mod stats;
-mod tune;
 mod watch;
 
 use std::sync::Arc;
@@ -22,9 +23,10 @@ use rt::wait::join_all;
 
 use crate::{LeaseState, Result, Shared, SlowOst};
 
+pub use locks::{LockBounds, LockUse};
+pub use memory::{CACHED_BYTES_MIN, CacheUse, MemoryBounds, OstUse};
 pub use parameters::Setting;
 pub use settings::{NewSetting, TakenSettings};
-pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};
 pub use watch::{Held, HeldRange};
 
 /// How long `statfs` waits for an OST; one that is slower is left out.
@@ -33,11 +35,15 @@ const STATFS_WAIT: Duration = Duration::from_secs(2);
 /// What an administrator sees and sets of a mounted file system.
 pub struct Admin {
     shared: Arc<Shared>,
+    /// What is held of each target.
+    pub locks: LockBounds,
+    /// What memory is taken.
+    pub memory: MemoryBounds,
 }
 
 impl Admin {
     pub(crate) fn of(shared: &Arc<Shared>) -> Admin {
-        Admin { shared: shared.clone() }
+        Admin { shared: shared.clone(), locks: LockBounds::of(shared), memory: MemoryBounds::of(shared) }
     }
 
     /// Space of all OSTs together, files of the MDT.

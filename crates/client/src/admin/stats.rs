@@ -12,7 +12,7 @@ impl Admin {
             requests.map(|(name, count)| (format!("rpc.{name}"), count)).collect();
         let [objects, asked, called_back, cancelled, brought, brought_late] =
             self.shared.names.data.locks.table.counts();
-        let bits = self.shared.names.meta.called_back_count();
+        let bits = self.shared.names.meta.recalls.count();
         let [hits, kept, _] = self.shared.names.data.clean.counts();
         let ahead = self.shared.names.ahead.counts();
         let locks = [

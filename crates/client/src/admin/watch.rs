@@ -51,7 +51,7 @@ impl Admin {
     /// it knows of objects that somebody uses, asks for or gives back.
     pub fn waits(&self) -> Vec<String> {
         let mut lines = self.shared.targets.waits();
-        lines.extend(self.shared.names.meta.waits());
+        lines.extend(self.shared.names.meta.recalls.waits());
         lines.extend(self.shared.names.data.locks.table.waits());
         for line in &mut lines {
             if let Some((cut, _)) = line.char_indices().nth(LINE_CHARS_MAX) {

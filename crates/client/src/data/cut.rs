@@ -7,7 +7,7 @@ use proto::wire::messages::{ObjectAttr, Punch};
 use proto::{Code, Layout, ObjectId, Timestamp};
 use rt::wait::join_all;
 
-use crate::data::{Call, Data, FileRef, FileState, Objects, Sum};
+use crate::data::{Call, Extents, FileRef, FileState, Objects, Sum};
 use crate::lock::{Eras, beyond};
 use crate::{Error, Result};
 
@@ -28,10 +28,10 @@ impl Resize {
     }
 }
 
-impl Data {
+impl Extents {
     /// Makes the objects fit a file of another size; what they say then.
     pub(crate) async fn cut(
-        self: &Arc<Self>,
+        &self,
         file: &FileRef,
         layout: &Arc<Layout>,
         resize: Resize,
@@ -56,7 +56,7 @@ impl Data {
 
     /// Drops what was not sent of the range that `range` gives for each object, and waits for what was: a write
     /// that arrives late would undo the cut.
-    async fn forget(self: &Arc<Self>, file: &FileRef, range: impl Fn(ObjectId) -> (u64, u64)) {
+    async fn forget(&self, file: &FileRef, range: impl Fn(ObjectId) -> (u64, u64)) {
         let refund = {
             let mut inner = file.inner.lock();
             inner.end.forget();

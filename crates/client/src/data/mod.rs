@@ -8,6 +8,7 @@ mod copy;
 mod cut;
 mod dirty;
 mod end;
+mod extents;
 mod files;
 mod lost;
 mod memory;
@@ -46,6 +47,7 @@ pub(crate) use clean::Clean;
 pub(crate) use copy::{Copied, Side};
 pub(crate) use cut::Resize;
 pub(crate) use dirty::DirtyFiles;
+pub(crate) use extents::Extents;
 pub(crate) use files::{FileRef, Files};
 pub(crate) use memory::Memory;
 pub(crate) use objects::{Objects, Sum, merge};
@@ -81,6 +83,8 @@ pub(crate) struct Data {
     pub(crate) back: Arc<WriteBack>,
     /// What may be written, by the limits of whose it is.
     pub(crate) budgets: Arc<Budgets>,
+    /// What of files has space.
+    pub(crate) extents: Extents,
     pub(crate) ahead: ReadAhead,
 }
 
@@ -95,8 +99,9 @@ impl Data {
         let (rt, targets, files, clean) = back.parts();
         let objects = || Objects::new(targets.clone(), clean.clone());
         let budgets = Arc::new(Budgets::new(rt.clone(), targets.clone(), back.clone(), objects()));
+        let extents = Extents { locks: locks.clone(), objects: objects(), back: back.clone() };
         let objects = objects();
         let ahead = ReadAhead::new(back.rooms.kept().max, files.chunk_bytes, rt.wall());
-        Data { rt, clock, lease, targets, locks, files, clean, objects, back, budgets, ahead }
+        Data { rt, clock, lease, targets, locks, files, clean, objects, back, budgets, extents, ahead }
     }
 }

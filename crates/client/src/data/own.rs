@@ -1,7 +1,7 @@
 //! What the objects of a file say, as long as this client alone can have changed them: then nobody has to be asked.
 //!
 //! An OST's answer to a change says what the object is after it. So the newest answer of each object is what the OST would say
-//! now. That others change nothing is not known here: [`crate::names::MetadataCache::is_made_here`].
+//! now. That others change nothing is not known here: [`crate::names::cache::Kept::is_made_here`].
 
 use std::collections::BTreeMap;
 

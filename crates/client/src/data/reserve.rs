@@ -8,13 +8,14 @@ use proto::wire::messages::{AllocateObject, ObjectAttr};
 use proto::{Code, Layout, Timestamp};
 use rt::wait::join_all;
 
-use crate::data::{Call, Data, FileRef, Objects};
+use crate::data::{Call, Extents, FileRef, Objects};
 use crate::lock::{Eras, needs_of, surely};
 use crate::{Error, Result};
 
-impl Data {
+impl Extents {
+    /// Punches a hole.
     pub(crate) async fn punch_locked(
-        self: &Arc<Self>,
+        &self,
         file: &FileRef,
         layout: &Arc<Layout>,
         range: Range<u64>,
@@ -42,8 +43,9 @@ impl Data {
         Ok(())
     }
 
+    /// Reserves space as far as the file goes; what is there already becomes zeros with `zero`.
     pub(crate) async fn reserve_locked(
-        self: &Arc<Self>,
+        &self,
         file: &FileRef,
         layout: &Arc<Layout>,
         range: Range<u64>,

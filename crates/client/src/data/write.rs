@@ -76,7 +76,7 @@ impl Data {
             let pins = self.locks.pin(file.fid, layout, &needs, true, Locking::WriteBack).await?;
             file.check_fence(call.fences)?;
             // What they lie under may have been granted anew since.
-            if self.locks.is_lost(&needs) {
+            if self.locks.pages.is_lost(&needs) {
                 tracing::error!(
                     fid = %file.fid, offset, bytes = data.len(),
                     "an OST has given this client up: what was changed in a mapping is lost, and msync, fsync or close \
@@ -126,7 +126,7 @@ impl Data {
     ) -> Result<u64> {
         let range = offset..offset.saturating_add(data.len() as u64);
         let _passing = file.write_past(&range);
-        if self.locks.kernel_has(&needs_of(layout, offset, data.len() as u64)) {
+        if self.locks.pages.kernel_has(&needs_of(layout, offset, data.len() as u64)) {
             self.locks.filling.forget_data(file.fid, once(range)).await;
         }
         self.store(file, layout, (offset, data), call, pins).await
@@ -219,7 +219,7 @@ impl Data {
         pins: &Pins,
     ) -> Result<u64> {
         let _passing = file.write_past(&(offset..offset.saturating_add(data.len() as u64)));
-        if self.locks.kernel_has(&needs_of(layout, offset, data.len() as u64)) {
+        if self.locks.pages.kernel_has(&needs_of(layout, offset, data.len() as u64)) {
             return Ok(0);
         }
         let pieces = self.pieces(layout, offset, data)?;

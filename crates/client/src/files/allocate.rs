@@ -22,14 +22,14 @@ impl OpenFiles {
         if len == 0 {
             return Err(Error::Refused(Code::Invalid));
         }
-        self.open_to_write(&open).await?;
+        self.reopening.open_to_write(&open).await?;
         let (zero, keep_size) = match what {
             Allocation::PunchHole => return self.punch_hole(&open, file, offset..end).await,
             Allocation::Reserve { keep_size } => (false, keep_size),
             Allocation::Zero { keep_size } => (true, keep_size),
         };
         let _taking = match open.is_limited() {
-            true => Some(self.permitted(file, Span::new(offset, len)).await?),
+            true => Some(self.writer.permitted(file, Span::new(offset, len)).await?),
             false => None,
         };
         if !keep_size {
@@ -66,12 +66,12 @@ impl OpenFiles {
 
     async fn punch_hole(&self, open: &OpenFile, file: &FileRef, range: Range<u64>) -> Result<()> {
         let call = open.call(self.names.clock.time());
-        self.drop_own_privileges(open, call.time).await?;
+        self.writer.drop_own_privileges(open, call.time).await?;
         let _alone = file.alone().await?;
         let mut relaying = Relaying::default();
         loop {
             let layout = self.names.layouts.current(file).await?;
-            match self.names.data.punch_locked(file, &layout, range.clone(), call).await {
+            match self.names.data.extents.punch_locked(file, &layout, range.clone(), call).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 done => return done,
             }
@@ -87,14 +87,14 @@ impl OpenFiles {
         zero: bool,
     ) -> Result<()> {
         let call = open.call(self.names.clock.time());
-        self.drop_own_privileges(open, call.time).await?;
+        self.writer.drop_own_privileges(open, call.time).await?;
         let _alone = file.alone().await?;
         let mut relaying = Relaying::default();
         loop {
             self.names.layouts.placed(file, (range.start, range.end - range.start)).await?;
             self.names.layouts.current(file).await?;
             let layout = self.names.data.back.placed(file).await?;
-            match self.names.data.reserve_locked(file, &layout, range.clone(), zero, call).await {
+            match self.names.data.extents.reserve_locked(file, &layout, range.clone(), zero, call).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 done => return done,
             }

@@ -35,16 +35,16 @@ impl OpenFiles {
             return Err(Error::Refused(Code::Invalid));
         }
         target.take_full(&to.failure_seen)?;
-        self.open_to_write(&to).await?;
+        self.reopening.open_to_write(&to).await?;
         let call = to.call(self.names.clock.time());
-        self.drop_own_privileges(&to, call.time).await?;
+        self.writer.drop_own_privileges(&to, call.time).await?;
         let mut len = len;
         let _taking = match to.is_limited() {
             true => {
                 // A caller that wants all of a file names the largest number there is.
                 let size = self.names.layouts.true_size(source, &self.names.data.objects).await?;
                 len = len.min(LIMITED_BYTES_MAX).min(size.saturating_sub(from_offset));
-                Some(self.permitted(target, Span::new(to_offset, len)).await?)
+                Some(self.writer.permitted(target, Span::new(to_offset, len)).await?)
             }
             false => None,
         };
@@ -66,7 +66,7 @@ impl OpenFiles {
             }
         }
         if copied > 0 && to.flags.sync {
-            self.sync_file(target, &to.failure_seen).await?;
+            self.writer.sync_file(target, &to.failure_seen).await?;
         }
         Ok(copied)
     }

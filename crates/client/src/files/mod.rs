@@ -5,13 +5,14 @@ mod allocate;
 mod copy;
 mod flock;
 mod handles;
+mod heads;
 mod open;
 mod opened_again;
 mod read;
 mod restate;
 mod seek;
-mod sync;
 mod write;
+mod writer;
 
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ use crate::targets::Targets;
 
 pub use flock::{FlockRequest, Flocks, FoundLock};
 pub(crate) use handles::{Handles, OpenFile};
+use heads::Heads;
+pub(crate) use opened_again::Reopening;
+pub(crate) use writer::Writer;
 
 /// The open files and directories of a client.
 pub struct OpenFiles {
@@ -30,6 +34,12 @@ pub struct OpenFiles {
     pub(crate) handles: Arc<Handles>,
     /// The file locks that were asked for through them.
     pub(crate) flocks: Arc<Flocks>,
+    /// Has MDTs know what is open.
+    pub(crate) reopening: Arc<Reopening>,
+    /// What opens bring.
+    heads: Heads,
+    /// Writes to what is open.
+    pub(crate) writer: Writer,
 }
 
 impl OpenFiles {
@@ -37,6 +47,9 @@ impl OpenFiles {
     pub(crate) fn new(rt: Rt, targets: Arc<Targets>, names: Arc<Names>) -> OpenFiles {
         let handles = Arc::new(Handles::new());
         let flocks = Arc::new(Flocks::new(rt, targets.clone(), handles.clone()));
-        OpenFiles { targets, names, handles, flocks }
+        let reopening = Arc::new(Reopening::new(targets.clone(), names.clone(), handles.clone()));
+        let heads = Heads::new(names.clone());
+        let writer = Writer::new(targets.clone(), names.clone(), reopening.clone());
+        OpenFiles { targets, names, handles, flocks, reopening, heads, writer }
     }
 }

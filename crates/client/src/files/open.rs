@@ -1,23 +1,21 @@
 //! open, create, flush, fsync, and the start of close.
 
 use std::iter::once;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use proto::layout::{LayoutHint, Pattern, Place};
-use proto::limits::HEAD_BYTES_MAX;
+use proto::layout::LayoutHint;
 use proto::types::Attr;
 use proto::wire::messages::{
     Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_RANGE, OPEN_READ, OPEN_WRITE,
-    Open, Token,
+    Open,
 };
 use proto::{Code, Fid, FileKind, JobId, Layout, Name, Transno};
 use rt::wait::join_all;
 
 use crate::data::Resize;
 use crate::files::{OpenFile, OpenFiles};
-use crate::lock::{Before, whole};
+use crate::lock::whole;
 use crate::names::{Ended, Made, New, Told as Answer, is_released, no_change};
 use crate::{AttrChange, Caller, Error, Forget, Handle, OpenFlags, Result};
 
@@ -102,7 +100,7 @@ impl OpenFiles {
         };
         let handle = self.opened(caller, opened, flags);
         if let Some(token) = &made.range {
-            self.granted_new(made.attr.fid, token, before);
+            self.heads.granted_new(made.attr.fid, token, before);
         }
         let attr = match made.existed {
             // Nobody can have written to it yet.
@@ -111,7 +109,7 @@ impl OpenFiles {
         };
         match attr {
             // That the name means this file is told after everything that had to be waited for.
-            Ok(attr) => Ok((self.names.meta.told(attr, Some((parent, &name))), handle)),
+            Ok(attr) => Ok((self.names.meta.kernel.told(attr, Some((parent, &name))), handle)),
             Err(error) => {
                 self.release(handle).await;
                 Err(error)
@@ -148,44 +146,7 @@ impl OpenFiles {
             session: None,
         };
         let handle = self.opened(caller, opened, flags);
-        (self.names.meta.told(made.attr, Some((parent, name))), handle)
-    }
-
-    /// The answer to a create granted all of the first object of the file.
-    fn granted_new(&self, fid: Fid, token: &Token, before: Before) {
-        let Some(file) = self.names.data.files.find(fid) else { return };
-        let Ok(layout) = file.layout() else { return };
-        if let Some(place) = layout.places().next() {
-            self.names.data.locks.granted_head((fid, place), &layout, (token, None), before);
-        }
-    }
-
-    /// The place of the first bytes of a small file that an open may bring, and what was so before; `None` if they are not to be
-    /// had, or are on their way from here.
-    fn head_of(&self, fid: Fid, flags: OpenFlags) -> Option<(Place, Before)> {
-        let entry = self.names.meta.known_entry(fid).filter(|_| flags.read && !flags.truncate)?;
-        let head = entry.layout.as_ref()?.components.first()?;
-        let is_small = entry.attr.size_known && entry.attr.size <= HEAD_BYTES_MAX.min(head.end);
-        let place = head.place(0).filter(|_| head.pattern == Pattern::Mdt && is_small)?;
-        // In this order: what is written from now on is known to the locks.
-        let before = self.names.data.locks.before_head(place.object);
-        let is_sent = self.names.data.files.find(fid).is_none_or(|file| file.unsent().is_none());
-        is_sent.then_some((place, before))
-    }
-
-    /// The answer to an open brought the first bytes of a file.
-    fn brought_head(&self, fid: Fid, (place, before): (Place, Before), token: &Token, bytes: &[Bytes]) {
-        let Some(layout) = self.names.data.files.find(fid).and_then(|file| file.layout().ok()) else {
-            return;
-        };
-        if layout.place(place.object) != Some(place) {
-            return;
-        }
-        let end = bytes.iter().map(|part| part.len() as u64).sum();
-        let locks = &self.names.data.locks;
-        if locks.granted_head((fid, place), &layout, (token, Some(end)), before) {
-            self.names.data.keep_head(place.object, bytes, || locks.known_end(place.object) == Some(end));
-        }
+        (self.names.meta.kernel.told(made.attr, Some((parent, name))), handle)
     }
 
     /// What is left to do if the file was there: it is emptied if that is asked for. Gives its true attributes.
@@ -252,18 +213,12 @@ impl OpenFiles {
         Ok((Answer::once(Attr { size: 0, blocks: 0, ..attr }), self.opened(caller, told, flags)))
     }
 
-    /// Opens without the MDT, unless that would have to be asked for the data next and brings it with the open.
-    fn open_own(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Option<(Arc<Entry>, u64)> {
-        let meta = &self.names.meta;
-        let asks = !meta.is_made_here(fid) && self.head_of(fid, flags).is_some();
-        if asks { None } else { meta.open_own(caller, fid, flags) }
-    }
-
     /// Opens a regular file, or a directory to read it.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
         let session = self.session_of(fid);
         let meta = &self.names.meta;
-        let at_hand = meta.open_again(caller, fid, flags).or_else(|| self.open_own(caller, fid, flags));
+        let at_hand =
+            meta.opens.open_again(caller, fid, flags).or_else(|| self.heads.open_own(caller, fid, flags));
         if let Some((entry, mdt_handle)) = at_hand {
             let told = Told {
                 attr: entry.attr.clone(),
@@ -280,7 +235,7 @@ impl OpenFiles {
         }
         // Who opens to write changes what the MDT says of the size.
         let changing = self.names.meta.inodes.change(&[if flags.write { fid } else { Fid::ZERO }], &[]);
-        let head = self.head_of(fid, flags);
+        let head = self.heads.of(fid, flags);
         let bits = flags.bits() | if head.is_some() { OPEN_RANGE } else { 0 };
         let answered = loop {
             match self.targets.ask(fid, caller, |cred| Open { fid, open: bits, cred }).await {
@@ -294,8 +249,8 @@ impl OpenFiles {
         self.names.meta.changes.changed(fid, transno);
         let (attr, layout) = (open.attr.clone(), open.layout.clone());
         let entry = Entry { attr, layout, xattrs: open.xattrs, lock: open.lock };
-        if self.names.meta.learn(&changing.done(&[]), &entry) && !flags.write {
-            self.names.meta.keep_open(fid, open.handle);
+        if self.names.meta.answers.learn(&changing.done(&[]), &entry) && !flags.write {
+            self.names.meta.opens.keep_open(fid, open.handle);
         }
         let attr = open.attr.clone();
         let told = Told {
@@ -309,7 +264,7 @@ impl OpenFiles {
         };
         let handle = self.opened(caller, told, flags);
         if let (Some(head), Some(token)) = (head, &open.range) {
-            self.brought_head(fid, head, token, &brought);
+            self.heads.brought(fid, head, token, &brought);
         }
         self.prepare_pages(handle, flags).await?;
         if flags.truncate {
@@ -325,7 +280,7 @@ impl OpenFiles {
     /// Notes that a directory was read through `handle`: its access time follows at the close.
     pub fn accessed(&self, handle: Handle) {
         if let Ok(open) = self.handles.get(handle) {
-            self.note_access(&open);
+            open.note_access(&self.names);
         }
     }
 
@@ -357,7 +312,7 @@ impl OpenFiles {
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
         let open = self.handles.get(handle)?;
         match &open.file {
-            Some(file) => self.sync_file(file, &open.failure_seen).await,
+            Some(file) => self.writer.sync_file(file, &open.failure_seen).await,
             None => {
                 let committed = self.fsync_dir(open.fid).await;
                 self.names.ahead.losses.take(&open.failure_seen).and(committed)
@@ -464,7 +419,7 @@ impl OpenFiles {
     ) -> Result<Answer> {
         let open = handle.map(|handle| self.handles.get(handle)).transpose()?;
         if let Some(open) = open.as_ref().filter(|open| change.size.is_some() && open.flags.write) {
-            self.open_to_write(open).await?;
+            self.reopening.open_to_write(open).await?;
         }
         self.names.setattr(caller, fid, change, open.map(|open| open.through())).await
     }
@@ -476,13 +431,13 @@ impl OpenFiles {
         let open = self.handles.get(handle)?;
         let Some(file) = &open.file else { return Ok(()) };
         let Ok(layout) = file.layout() else { return Ok(()) };
-        if !flags.read || !self.names.data.locks.kernel_has(&whole(&layout)) {
+        if !flags.read || !self.names.data.locks.pages.kernel_has(&whole(&layout)) {
             return Ok(());
         }
         if flags.write {
             Box::pin(self.names.data.locks.filling.forget_data(open.fid, once(0..u64::MAX))).await;
-        } else if self.access_if_due(&open) {
-            Box::pin(self.names.meta.copies.forget(vec![Forget::Attributes(open.fid)])).await;
+        } else if open.access_if_due(&self.names) {
+            Box::pin(self.names.meta.kernel.copies.forget(vec![Forget::Attributes(open.fid)])).await;
         }
         Ok(())
     }

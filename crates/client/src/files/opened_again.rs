@@ -13,14 +13,27 @@ use proto::wire::messages::{Close, Entry, OPEN_AGAIN, OPEN_READ, OPEN_WRITE, Ope
 use proto::{Code, Fid, TargetId, mdt_of};
 use rt::wait::join_all;
 
-use crate::files::{OpenFile, OpenFiles};
-use crate::names::is_released;
+use crate::files::{Handles, OpenFile};
+use crate::names::{Names, is_released};
+use crate::targets::Targets;
 use crate::{Error, Result};
 
 /// Files that are opened again at the same time.
 const OPENED_AT_ONCE: usize = 64;
 
-impl OpenFiles {
+/// Has MDTs know what is open here.
+pub(crate) struct Reopening {
+    targets: Arc<Targets>,
+    pub(super) names: Arc<Names>,
+    pub(super) handles: Arc<Handles>,
+}
+
+impl Reopening {
+    /// Nothing is lost yet.
+    pub(super) fn new(targets: Arc<Targets>, names: Arc<Names>, handles: Arc<Handles>) -> Reopening {
+        Reopening { targets, names, handles }
+    }
+
     /// An MDT has ended its session with this client, and with it all that was open there, and the locks of the files `locked`.
     pub(crate) fn opens_lost(self: &Arc<Self>, mdt: TargetId, locked: &BTreeSet<Fid>) {
         // In this order: who sees that it is lost sees the other, too.
@@ -34,11 +47,11 @@ impl OpenFiles {
         for open in &lost {
             open.losses.fetch_add(1, Ordering::AcqRel);
         }
-        let files = self.clone();
+        let reopening = self.clone();
         self.names.data.rt.spawn(async move {
             for some in lost.chunks(OPENED_AT_ONCE) {
                 // Who writes asks again, and is told.
-                join_all(some.iter().map(|open| files.open_to_write(open))).await;
+                join_all(some.iter().map(|open| reopening.open_to_write(open))).await;
             }
         });
     }
@@ -85,7 +98,7 @@ impl OpenFiles {
         self.names.meta.changes.changed(fid, transno);
         let entry =
             Entry { attr: opened.attr, layout: opened.layout, xattrs: opened.xattrs, lock: opened.lock };
-        self.names.meta.learn(&changing.done(&[]), &entry);
+        self.names.meta.answers.learn(&changing.done(&[]), &entry);
         file.set_entry(entry);
         {
             let mut inner = file.inner.lock();

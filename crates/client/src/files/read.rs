@@ -13,7 +13,7 @@ impl OpenFiles {
     pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {
         let open = self.handles.get(handle)?;
         let file = open.readable()?;
-        self.note_access(&open);
+        open.note_access(&self.names);
         self.read_ahead((handle, false), file, offset, len).await;
         let mut relaying = Relaying::default();
         loop {
@@ -38,7 +38,7 @@ impl OpenFiles {
     pub async fn read_pages(&self, handle: Handle, offset: u64, len: u32) -> Result<Pages> {
         let open = self.handles.get(handle)?;
         let file = open.file()?;
-        self.note_access(&open);
+        open.note_access(&self.names);
         self.read_ahead((handle, true), file, offset, len).await;
         let mut relaying = Relaying::default();
         loop {

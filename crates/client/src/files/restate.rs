@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use proto::wire::messages::{OpenHeld, RestateOpens};
 use rpc::Restate;
 
-use crate::files::OpenFiles;
+use crate::files::Reopening;
 
 /// Open files in one message.
 const RESTATED_AT_ONCE: usize = 8192;
 
-impl OpenFiles {
+impl Reopening {
     /// States the files and directories again that are open for reading; of those that are open for writing the MDT knows. No file
     /// may be opened, or closed, without the MDT any more: it would not be stated, or not closed.
     pub(crate) async fn restate_opens(&self, restate: &Restate) {
@@ -21,7 +21,7 @@ impl OpenFiles {
             .filter(|open| !open.flags.write)
             .map(|open| (open.mdt_handle(), OpenHeld { fid: open.fid, handle: open.mdt_handle() }))
             .collect();
-        let in_use = self.names.meta.opens_in_use();
+        let in_use = self.names.meta.opens.in_use();
         held.extend(in_use.into_iter().map(|(fid, handle)| (handle, OpenHeld { fid, handle })));
         let held: Vec<OpenHeld> = held.into_values().collect();
         for some in held.chunks(RESTATED_AT_ONCE) {

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::intervals::Intervals;
@@ -40,7 +40,7 @@ const CUT_WAIT: Duration = Duration::from_millis(500);
 pub(crate) struct Filling {
     rt: Rt,
     copies: Arc<Keepers>,
-    users: Users,
+    users: Arc<Users>,
     table: Mutex<LEAF, Table>,
 }
 
@@ -121,7 +121,7 @@ impl Drop for Entry {
 }
 
 impl Filling {
-    pub(super) fn new(rt: Rt, copies: Arc<Keepers>, users: Users) -> Filling {
+    pub(super) fn new(rt: Rt, copies: Arc<Keepers>, users: Arc<Users>) -> Filling {
         Filling { rt, copies, users, table: Mutex::default() }
     }
 
@@ -156,7 +156,7 @@ impl Filling {
     /// Waits until the kernel has forgotten; false: a truncate keeps it from that.
     async fn unless_cut(&self, fid: Fid, forgetting: &mut BoxFuture<'static, ()>) -> bool {
         while self.rt.timeout(CUT_WAIT, forgetting.as_mut()).await.is_none() {
-            let user = self.users.get().and_then(Weak::upgrade);
+            let user = self.users.get();
             if user.is_some_and(|user| user.is_being_cut(fid)) {
                 return false;
             }
@@ -188,9 +188,9 @@ impl RangeLocks {
                 waits.get_or_insert_with(waiting);
                 self.until_may_use(needs).await?;
             }
-            if self.is_lost(needs) {
+            if self.pages.is_lost(needs) {
                 waits.get_or_insert_with(waiting);
-                self.until_dropped(needs).await;
+                self.pages.until_dropped(needs).await;
             }
             let mut pins = self.table.no_pins();
             for need in needs {
@@ -208,8 +208,8 @@ impl RangeLocks {
                 }
             }
             // What the kernel writes back while something is lost is of before.
-            if (self.may_use(needs) || self.lease.is_closed()) && !self.is_lost(needs) {
-                self.kernel_gets(needs);
+            if (self.may_use(needs) || self.lease.is_closed()) && !self.pages.is_lost(needs) {
+                self.pages.kernel_gets(needs);
                 return Ok(pins);
             }
         }

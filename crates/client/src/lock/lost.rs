@@ -6,8 +6,8 @@ use proto::wire::messages::Enqueue;
 use proto::{DataTarget, Fid, ObjectId};
 use rpc::Restate;
 
-use super::RangeLocks;
 use super::table::ObjectLocks;
+use super::{KernelPages, RangeLocks};
 
 /// Objects whose ranges are stated again at the same time.
 const RESTATED_AT_ONCE: usize = 1024;
@@ -17,13 +17,13 @@ impl RangeLocks {
     /// not be written over what others wrote since: it is lost, and the files say so.
     pub(crate) fn ranges_lost(self: &Arc<Self>, target: DataTarget) {
         for object in self.drop_ranges(target) {
-            let locks = self.clone();
-            self.rt.spawn(async move { locks.drop_lost_pages(&object).await });
+            let pages = self.pages.clone();
+            self.rt.spawn(async move { pages.drop_lost_pages(&object).await });
         }
     }
 
     /// The same, but for the kernel's pages: gives the objects whose pages have to be dropped
-    /// ([`RangeLocks::drop_lost_pages`]).
+    /// ([`KernelPages::drop_lost_pages`]).
     pub(crate) fn drop_ranges(&self, target: DataTarget) -> Vec<Arc<ObjectLocks>> {
         self.table.forgotten();
         let mut objects = self.table.of(target);
@@ -40,9 +40,9 @@ impl RangeLocks {
             held.lost();
             dirty
         };
-        RangeLocks::lose(object);
-        self.forget_read(object.id, 0..u64::MAX);
-        if dirty && let Some(user) = self.user() {
+        KernelPages::lose(object);
+        self.users.forget_read(object.id, 0..u64::MAX);
+        if dirty && let Some(user) = self.users.get() {
             user.discard(object.fid, object.id);
         }
         object.changed.notify_waiters();
@@ -51,8 +51,8 @@ impl RangeLocks {
     /// What is held of an object is lost, and pages that the kernel has of it go.
     fn lose_object(self: &Arc<Self>, object: &Arc<ObjectLocks>) {
         self.drop_held(object);
-        let (locks, object) = (self.clone(), object.clone());
-        self.rt.spawn(async move { locks.drop_lost_pages(&object).await });
+        let (pages, object) = (self.pages.clone(), object.clone());
+        self.rt.spawn(async move { pages.drop_lost_pages(&object).await });
     }
 
     /// States what is held again to a target that restarted: of many objects at the same time, because whatever else is stated,
@@ -96,10 +96,10 @@ impl RangeLocks {
         }
         // What the target had not made durable may be gone, and some of what was held may be held no more.
         self.table.forgotten();
-        self.forget_read(object.id, 0..u64::MAX);
+        self.users.forget_read(object.id, 0..u64::MAX);
         object.held.lock().restated(&tokens);
         // What came in between under a range that is held no more.
-        self.forget_read(object.id, 0..u64::MAX);
+        self.users.forget_read(object.id, 0..u64::MAX);
         object.changed.notify_waiters();
     }
 
@@ -119,7 +119,7 @@ impl RangeLocks {
                 }
                 held.lost();
             }
-            self.forget_read(object.id, 0..u64::MAX);
+            self.users.forget_read(object.id, 0..u64::MAX);
             if object.id != first.id {
                 self.table.forget_if_empty(&object);
             }

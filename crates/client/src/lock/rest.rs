@@ -173,7 +173,7 @@ impl Resting {
         };
         self.give_back_excess(used);
         for object in giving_back.into_iter().flat_map(|ost| self.locks.table.of(ost)) {
-            self.locks.leave(object);
+            self.locks.leaver.leave(object);
         }
         self.rest_sessions(resting);
     }
@@ -193,7 +193,7 @@ impl Resting {
     /// Gives back what is too much: some of it was in use when more came.
     fn give_back_excess(self: &Arc<Self>, used: Vec<DataTarget>) {
         for object in used.into_iter().flat_map(|ost| self.locks.table.excess(ost)) {
-            self.locks.leave(object);
+            self.locks.leaver.leave(object);
         }
     }
 

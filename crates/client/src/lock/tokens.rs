@@ -1,27 +1,21 @@
-//! Asks OSTs for ranges, pins them for operations, and gives them back.
+//! Asks OSTs for ranges, and pins them for operations.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use proto::layout::Place;
-use proto::wire::messages::{CancelRanges, Enqueue, ObjectRange, RangeRevoked, RevokeRange, Token};
-use proto::{Code, Fid, Layout, ObjectId, TargetId, TargetKind};
-use rt::wait::join_all;
+use proto::wire::messages::{Enqueue, Token};
+use proto::{Code, Fid, Layout, ObjectId};
 
 use super::RangeLocks;
-use super::held::{Leaving, Pages, Progress, Want};
+use super::held::{Pages, Progress, Want};
 use super::needs::Need;
 use super::table::{ObjectLocks, Pin, Pins};
 use crate::{Error, Result};
 
 /// Separate ranges of one object; beyond it all of them go as soon as nobody uses them.
 const RANGES_MAX: usize = 1024;
-/// How long a callback waits for a grant that it overtook, so that it is used before it is given back.
-const GRANT_WAIT: Duration = Duration::from_millis(200);
-/// Objects whose locks are given back at the same time.
-const OBJECTS_AT_ONCE: usize = 64;
 
 /// What was so before a question ([`RangeLocks::before_head`]).
 #[derive(Debug, Clone, Copy)]
@@ -134,7 +128,7 @@ impl RangeLocks {
     ) -> (Pin, Want) {
         let want = Want { start: need.start, end: need.end, write, pages };
         let (object, leavers) = self.table.get(need.place, fid, layout);
-        leavers.into_iter().for_each(|leaver| self.leave(leaver));
+        leavers.into_iter().for_each(|leaver| self.leaver.leave(leaver));
         let user = object.held.lock().want(want);
         (Pin { object, user }, want)
     }
@@ -195,7 +189,7 @@ impl RangeLocks {
         };
         object.changed.notify_waiters();
         if full {
-            self.leave(object.clone());
+            self.leaver.leave(object.clone());
         }
     }
 
@@ -226,7 +220,7 @@ impl RangeLocks {
             return false;
         }
         let (object, leavers) = self.table.get(place, fid, layout);
-        leavers.into_iter().for_each(|leaver| self.leave(leaver));
+        leavers.into_iter().for_each(|leaver| self.leaver.leave(leaver));
         let is_current = {
             let mut held = object.held.lock();
             let counts = before.generation == self.table.generation() && number > self.table.called();
@@ -269,255 +263,10 @@ impl RangeLocks {
         end.filter(|_| self.lease.may_use(object.target))
     }
 
-    /// Gives everything of an object up that nobody uses.
-    pub(crate) fn leave(self: &Arc<Self>, object: Arc<ObjectLocks>) {
-        let leaving = object.held.lock().leave_all();
-        let Some(leaving) = leaving else { return self.table.forget_if_empty(&object) };
-        let locks = self.clone();
-        self.rt.spawn(async move { locks.leave_object(&object, leaving).await });
-    }
-
-    /// The same, and waits until the OST has been told.
-    pub(crate) async fn leave_now(self: &Arc<Self>, object: Arc<ObjectLocks>) {
-        let leaving = object.held.lock().leave_all();
-        match leaving {
-            Some(leaving) => self.leave_object(&object, leaving).await,
-            None => self.table.forget_if_empty(&object),
-        }
-    }
-
-    async fn leave_object(self: &Arc<Self>, object: &Arc<ObjectLocks>, (leaving, number): (Leaving, u64)) {
-        self.note_given_up(object, number);
-        self.give_back(object, &leaving).await;
-        let (start, end) = (leaving.start, leaving.end);
-        self.cancel_ranges(object, vec![ObjectRange { object: object.id, start, end, number }]).await;
-        self.table.forget_if_empty(object);
-    }
-
-    /// Gives everything of every object up that nobody uses.
-    pub(crate) fn leave_all(self: &Arc<Self>) {
-        self.table.all().into_iter().for_each(|object| self.leave(object));
-    }
-
-    /// Gives up what was never used of an object that others use too.
-    fn leave_unused(self: &Arc<Self>, object: &Arc<ObjectLocks>) {
-        let (unused, number) = object.held.lock().give_up_unused();
-        if unused.is_empty() {
-            return;
-        }
-        tracing::trace!(object = ?object.id, ?unused, number, "what is not used is given up");
-        // An answer may have brought its bytes without anybody having used them.
-        unused.iter().for_each(|(start, end)| self.forget_read(object.id, *start..*end));
-        self.note_given_up(object, number);
-        let ranges =
-            unused.into_iter().map(|(start, end)| ObjectRange { object: object.id, start, end, number });
-        let (locks, object, ranges) = (self.clone(), object.clone(), ranges.collect());
-        self.rt.spawn(async move { locks.cancel_ranges(&object, ranges).await });
-    }
-
-    /// What an MDT grants with an answer that is on its way may be gone by then.
-    fn note_given_up(&self, object: &ObjectLocks, number: u64) {
-        if object.target.ost().is_none() {
-            self.table.note_called(number);
-        }
-    }
-
-    async fn cancel_ranges(&self, object: &ObjectLocks, ranges: Vec<ObjectRange>) {
-        self.table.counters.cancelled.fetch_add(ranges.len() as u64, Ordering::Relaxed);
-        let Ok(target) = self.targets.data(object.target).await else { return };
-        if let Err(error) = target.call(CancelRanges { ranges }).await {
-            tracing::debug!(%error, "an OST did not take a range back");
-        }
-    }
-
-    /// A target wants a range back.
-    pub(crate) async fn revoke_range(self: &Arc<Self>, target: TargetId, asked: RevokeRange) -> RangeRevoked {
-        self.table.counters.called_back.fetch_add(1, Ordering::Relaxed);
-        let RevokeRange { object, start, end, number, keep_read, trim } = asked;
-        let nothing = RangeRevoked { start, end, kept_read: false, number };
-        if target.kind == TargetKind::Mdt {
-            self.table.note_called(number);
-        }
-        let Some(object) = self.table.find(object) else { return nothing };
-        let asked = Leaving { start, end, keep_read };
-        let until = self.rt.now() + GRANT_WAIT;
-        let (leaving, up_to) = loop {
-            let changed = object.changed.notified();
-            let may_wait = self.rt.now() < until;
-            let (found, up_to) = {
-                let mut held = object.held.lock();
-                let found = held.call_back(asked, number, trim, may_wait);
-                (found, found.flatten().map_or(number, |leaving| held.number_of(&leaving, number)))
-            };
-            match found {
-                None => return nothing,
-                Some(Some(leaving)) => break (leaving, up_to),
-                Some(None) => {
-                    self.rt.timeout(GRANT_WAIT, changed).await;
-                }
-            }
-        };
-        tracing::trace!(object = ?object.id, ?asked, number, ?leaving, "a range is called back");
-        self.note_given_up(&object, up_to);
-        // The callback may have sent somebody on who waited.
-        object.changed.notify_waiters();
-        self.give_back(&object, &leaving).await;
-        if trim {
-            self.leave_unused(&object);
-        }
-        self.table.forget_if_empty(&object);
-        RangeRevoked { start: leaving.start, end: leaving.end, kept_read: leaving.keep_read, number: up_to }
-    }
-
-    /// Waits until nobody uses the range, writes what was changed in it, has the kernel forget it, and lets it go.
-    async fn give_back(self: &Arc<Self>, object: &Arc<ObjectLocks>, leaving: &Leaving) {
-        loop {
-            self.until_unused(object, leaving, false).await;
-            let (by_kernel, dirty) = {
-                let held = object.held.lock();
-                (held.by_kernel(), held.may_be_dirty(leaving))
-            };
-            if dirty {
-                self.flush(object, leaving).await;
-            }
-            if dirty || !leaving.keep_read {
-                self.forget_pages(object, leaving).await;
-            }
-            if dirty {
-                self.flush(object, leaving).await;
-            }
-            if !leaving.keep_read {
-                self.forget_read(object.id, leaving.start..leaving.end);
-            }
-            {
-                let mut held = object.held.lock();
-                if held.by_kernel() == by_kernel && !held.is_used(leaving, true) {
-                    held.gave_back(leaving);
-                    if leaving.start == 0 && leaving.end == u64::MAX && !leaving.keep_read {
-                        // Nothing is left in the kernel; fills that wait note their end when they go on.
-                        object.kernel_end.store(0, Ordering::Relaxed);
-                    }
-                    break;
-                }
-            }
-            // The kernel came in between: whatever it has now has to go too.
-            self.until_unused(object, leaving, true).await;
-        }
-        object.changed.notify_waiters();
-    }
-
-    /// Has the user of the locks send what it has written to a range.
-    async fn flush(&self, object: &ObjectLocks, leaving: &Leaving) {
-        if let Some(user) = self.user() {
-            user.flush(object.fid, object.id, leaving.start..leaving.end).await;
-        }
-    }
-
-    async fn until_unused(&self, object: &ObjectLocks, leaving: &Leaving, kernel_too: bool) {
-        loop {
-            let changed = object.changed.notified();
-            if !object.held.lock().is_used(leaving, kernel_too) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Has the kernel forget its pages of a range of an object. Ranges of other objects of the file are left alone:
-    /// their pages may be locked for a read that waits for another client.
-    async fn forget_pages(self: &Arc<Self>, object: &ObjectLocks, leaving: &Leaving) {
-        let end = leaving.end.min(object.kernel_end.load(Ordering::Relaxed));
-        if leaving.start >= end {
-            return;
-        }
-        let forget: Vec<_> = object.layout.file_ranges(object.id, leaving.start..end).collect();
-        self.filling.forget_data(object.fid, forget).await;
-    }
-
-    /// Has the kernel forget every page of an object.
-    pub(crate) async fn forget_all_pages(self: &Arc<Self>, object: &ObjectLocks) {
-        let everything = Leaving { start: 0, end: u64::MAX, keep_read: false };
-        self.forget_pages(object, &everything).await;
-    }
-
-    /// What this client held of an object is lost, and no page that was filled or changed under it may be written any more
-    /// ([`RangeLocks::is_lost`]).
-    pub(super) fn lose(object: &ObjectLocks) {
-        object.lost.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Has the kernel drop the pages of an object that is lost.
-    pub(crate) async fn drop_lost_pages(self: &Arc<Self>, object: &Arc<ObjectLocks>) {
-        self.forget_all_pages(object).await;
-        object.lost.fetch_sub(1, Ordering::AcqRel);
-        object.changed.notify_waiters();
-        self.table.forget_if_empty(object);
-    }
-
-    /// Waits until the kernel has dropped the pages of lost objects.
-    pub(super) async fn until_dropped(&self, needs: &[Need]) {
-        for need in needs {
-            let Some(object) = self.table.find(need.place.object) else { continue };
-            loop {
-                let changed = object.changed.notified();
-                if object.lost.load(Ordering::Acquire) == 0 {
-                    break;
-                }
-                changed.await;
-            }
-        }
-    }
-
-    /// Whether pages of these ranges, which the kernel writes back, were changed under locks that are lost: others may have
-    /// written since.
-    pub(crate) fn is_lost(&self, needs: &[Need]) -> bool {
-        needs.iter().any(|need| {
-            let object = self.table.find(need.place.object);
-            object.is_some_and(|object| object.lost.load(Ordering::Acquire) > 0)
-        })
-    }
-
-    /// Has the kernel forget every page of every object.
-    pub(crate) async fn forget_pages_of_all(self: &Arc<Self>) {
-        let objects = self.table.all();
-        join_all(objects.iter().map(|object| self.forget_all_pages(object))).await;
-    }
-
     /// Whether this client holds an object from `start` to its end: nobody else has written there.
     pub(crate) fn holds_end(&self, object: ObjectId, start: u64) -> bool {
         self.table.find(object).is_some_and(|object| {
             self.lease.may_use(object.target) && object.held.lock().holds(start, u64::MAX)
         })
-    }
-
-    /// The kernel is about to have pages of a file. Not said before their fill goes on: who has all pages forgotten while
-    /// it waits leaves them out, and would take them for forgotten.
-    pub(super) fn kernel_gets(&self, needs: &[Need]) {
-        for need in needs {
-            if let Some(object) = self.table.find(need.place.object) {
-                object.kernel_end.fetch_max(need.end, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Whether the kernel may have pages of a range of a file, which a direct write has to take from it.
-    pub(crate) fn kernel_has(&self, needs: &[Need]) -> bool {
-        needs.iter().any(|need| {
-            let object = self.table.find(need.place.object);
-            object.is_some_and(|object| object.kernel_end.load(Ordering::Relaxed) > need.start)
-        })
-    }
-
-    /// Gives back what is held of objects that nobody uses; done when the OSTs know it.
-    pub(crate) async fn leave_these(self: &Arc<Self>, objects: Vec<Arc<ObjectLocks>>) {
-        let mut objects = objects.into_iter();
-        loop {
-            // Handed over: what is empty is forgotten if nobody else has it.
-            let some: Vec<_> = objects.by_ref().take(OBJECTS_AT_ONCE).collect();
-            if some.is_empty() {
-                return;
-            }
-            join_all(some.into_iter().map(|object| self.leave_now(object))).await;
-        }
     }
 }

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use proto::wire::messages::{Enqueue, Token};
 use proto::{Code, Fid, ObjectId, TargetId, mdt_of};
 
-use super::RangeLocks;
 use super::held::{Pages, Want};
 use super::table::ObjectLocks;
+use super::{KernelPages, RangeLocks};
 use crate::{Error, Result};
 
 /// The number of what is held without a grant: targets grant with greater ones.
@@ -61,7 +61,7 @@ impl Drop for Asking<'_> {
 impl RangeLocks {
     /// Holds all of an object without a question, if nobody else can know of its file.
     pub(super) fn hold_unknown(&self, object: &ObjectLocks) -> bool {
-        let Some(user) = self.user() else { return false };
+        let Some(user) = self.users.get() else { return false };
         let mut is_held = false;
         // Under the lock of whoever says that others may know of it: they look at the object afterwards.
         user.while_unknown(object.fid, &mut || {
@@ -177,14 +177,14 @@ impl RangeLocks {
         }
         self.table.forgotten();
         object.held.lock().lost();
-        RangeLocks::lose(object);
-        self.forget_read(object.id, 0..u64::MAX);
-        if let Some(user) = self.user() {
+        KernelPages::lose(object);
+        self.users.forget_read(object.id, 0..u64::MAX);
+        if let Some(user) = self.users.get() {
             user.discard(object.fid, object.id);
         }
         object.changed.notify_waiters();
-        let (locks, object) = (self.clone(), object.clone());
-        self.rt.spawn(async move { locks.drop_lost_pages(&object).await });
+        let (pages, object) = (self.pages.clone(), object.clone());
+        self.rt.spawn(async move { pages.drop_lost_pages(&object).await });
     }
 
     /// The object of a file, if its target knows nothing of what is held.

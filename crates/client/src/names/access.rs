@@ -102,6 +102,6 @@ impl Sizes {
     async fn tell_access(&self, fid: Fid) -> bool {
         let Some(atime) = self.meta.accesses.pending(fid) else { return true };
         let close = Close { fid, handle: NOT_OPEN, atime: Some(atime), size: None, wrote: false };
-        self.meta.send_close(close).await.is_some()
+        self.meta.opens.send_close(close).await.is_some()
     }
 }

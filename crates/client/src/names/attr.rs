@@ -65,7 +65,7 @@ impl Names {
         let changing = self.meta.inodes.change(&[fid], &[]);
         let answered = self.targets.ask(fid, caller, |cred| SetAttr { cred, ..set.clone() }).await?;
         self.meta.changes.changed(fid, answered.transno);
-        self.meta.learn(&changing.done(&[]), &answered.reply);
+        self.meta.answers.learn(&changing.done(&[]), &answered.reply);
         self.told_set(&answered.reply, file.as_ref(), &set).await
     }
 
@@ -78,12 +78,12 @@ impl Names {
             file.set_owner(&entry.attr);
         }
         let attr = self.sizes.complete_as_far(entry).await?;
-        Ok(self.meta.told(attr, None))
+        Ok(self.meta.kernel.told(attr, None))
     }
 
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
-        let known = self.meta.known_xattr(caller, fid, name);
+        let known = self.meta.kept.xattr(caller, fid, name);
         if let Some(known) = known {
             return known.ok_or(Error::Refused(Code::NoXattr));
         }
@@ -91,7 +91,7 @@ impl Names {
         let asked = self.meta.inodes.ask();
         let got =
             self.targets.ask(fid, caller, |cred| GetXattr { fid, name: name.clone(), cred }).await?.reply;
-        self.meta.learn_of(&asked, fid, got.lock, |inode| {
+        self.meta.answers.learn_of(&asked, fid, got.lock, |inode| {
             inode.learn_xattr(got.lock, name.clone(), Some(got.value.clone()));
         });
         Ok(got.value)
@@ -116,12 +116,14 @@ impl Names {
 
     /// Names of all extended attributes.
     pub async fn list_xattr(&self, fid: Fid) -> Result<Vec<Bytes>> {
-        if let Some(names) = self.meta.known_xattr_names(fid) {
+        if let Some(names) = self.meta.kept.xattr_names(fid) {
             return Ok(names);
         }
         let asked = self.meta.inodes.ask();
         let got = self.targets.settled_mdt_of(fid).await?.call(ListXattr { fid }).await?.reply;
-        self.meta.learn_of(&asked, fid, got.lock, |inode| inode.learn_xattr_names(got.lock, &got.names));
+        self.meta
+            .answers
+            .learn_of(&asked, fid, got.lock, |inode| inode.learn_xattr_names(got.lock, &got.names));
         Ok(got.names)
     }
 

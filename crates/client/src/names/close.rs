@@ -17,7 +17,7 @@ use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, Sum};
 use crate::names::access::Accessed;
-use crate::names::own_opens::End;
+use crate::names::cache::End;
 use crate::names::{Layouts, MetadataCache, Relaying};
 use crate::order::{CLOSES, Mutex};
 use crate::targets::Targets;
@@ -143,12 +143,12 @@ impl Sizes {
 
     /// Ends `open`: at once if it has nothing to tell, else when the data is durable.
     pub(crate) async fn close(self: &Arc<Self>, open: Ended) {
-        if self.meta.own_opens.close(open.fid, open.handle) == End::Untold {
+        if self.meta.opens.own.close(open.fid, open.handle) == End::Untold {
             return self.close_own(open.fid);
         }
         let Some(permit) = self.closer.permit().await else { return };
         let atime = self.meta.accesses.pending(open.fid);
-        if self.meta.stays_open(&open, atime.is_some()) {
+        if self.meta.opens.stays_open(&open, atime.is_some()) {
             return;
         }
         let mut close = Close { fid: open.fid, handle: open.handle, atime, size: None, wrote: open.wrote };
@@ -177,7 +177,7 @@ impl Sizes {
                 // The file's state may go with the last handle: its data has to be gone before.
                 sizes.data.back.flush_file(file).await;
             }
-            OfJob::new(job, pin!(sizes.meta.send_close(close))).await;
+            OfJob::new(job, pin!(sizes.meta.opens.send_close(close))).await;
             let dead = open.file.as_ref().filter(|file| file.inner.lock().gone).map(|file| file.fid);
             drop((permit, open));
             dead.into_iter().for_each(|fid| sizes.data.forget_dead(fid));
@@ -273,10 +273,10 @@ impl Sizes {
                 match close {
                     // Nothing was ever written: what the MDT said of the size is true again.
                     Some(close) if untouched => {
-                        self.meta.send_close(close).await;
+                        self.meta.opens.send_close(close).await;
                     }
                     Some(close) if self.data.drop_unsent(&file) => {
-                        self.meta.send_close(close).await;
+                        self.meta.opens.send_close(close).await;
                     }
                     close => self.finish_file(&file, close).await,
                 }
@@ -294,7 +294,7 @@ impl Sizes {
         if self.data.back.commit_on_osts(file).await.is_err() {
             // What is left of the file is not what was written: the objects have to be asked.
             if let Some(close) = close {
-                self.meta.send_close(close).await;
+                self.meta.opens.send_close(close).await;
             }
             return;
         }
@@ -311,7 +311,7 @@ impl Sizes {
         };
         match (close, size) {
             (Some(close), size) => {
-                match self.meta.send_close(Close { size, ..close }).await {
+                match self.meta.opens.send_close(Close { size, ..close }).await {
                     Some(told) if told != Transno(0) => file.inner.lock().told(told),
                     // Nothing of the file says what whoever makes it durable has to wait for.
                     _ => drop(self.data.back.commit_objects(file).await),
@@ -335,7 +335,7 @@ impl Sizes {
         }
         let asked = changing.done(&[]);
         if let Some(entry) = &answered.reply.entry {
-            self.meta.learn(&asked, entry);
+            self.meta.answers.learn(&asked, entry);
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ impl Sizes {
         // has given the layout back; it may have given it some itself.
         let own = file.own(layout)?;
         let is_newest = || file.layout().is_ok_and(|newest| newest.lies_as(layout));
-        (self.meta.is_made_here(file.fid) && is_newest()).then_some(own)
+        (self.meta.kept.is_made_here(file.fid) && is_newest()).then_some(own)
     }
 
     /// The truth about a file, from what the MDT has told. Mostly nobody has to be asked; the future of asking is boxed, so that

@@ -32,7 +32,7 @@ impl Names {
         let changing = self.meta.inodes.change(&[fid], &[]);
         let answered = self.targets.ask(fid, caller, set).await?;
         self.meta.changes.changed(fid, answered.transno);
-        self.meta.not_kept(&changing, &answered.reply);
+        self.meta.answers.not_kept(&changing, &answered.reply);
         if let Some(file) = self.data.files.find(fid) {
             file.set_layout(answered.reply.layout);
         }
@@ -83,6 +83,6 @@ impl Names {
 impl Names {
     /// A file was changed in a way that the kernel does not know of.
     async fn forget_past_kernel(&self, fid: Fid) {
-        self.meta.copies.forget(vec![Forget::Attributes(fid)]).await;
+        self.meta.kernel.copies.forget(vec![Forget::Attributes(fid)]).await;
     }
 }

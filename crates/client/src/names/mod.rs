@@ -13,10 +13,8 @@ mod changes;
 mod close;
 mod complete;
 mod fids;
-mod kept;
 mod layout;
 mod ops;
-mod own_opens;
 mod pages;
 mod relaid;
 mod removed;
@@ -76,7 +74,7 @@ impl Names {
         let fids = Arc::new(Fids::new(rt.clone(), targets.clone(), meta.changes.clone()));
         Names {
             targets: targets.clone(),
-            statahead: Arc::new(Statahead::new(meta.clone(), targets.clone())),
+            statahead: Arc::new(Statahead::new(rt.clone(), meta.clone(), targets.clone())),
             ahead: Arc::new(Ahead::new(meta.clone(), data.clone(), fids.clone())),
             clock: data.clock.clone(),
             meta,

@@ -42,7 +42,7 @@ impl Names {
                 let asked = self.meta.inodes.ask();
                 let above =
                     self.targets.ask(parent, caller, |cred| Lookup { parent, name: None, cred }).await?.reply;
-                self.meta.learn(&asked, &above);
+                self.meta.answers.learn(&asked, &above);
                 drop(asked);
                 let above = self.with_what_was_told(above).await?;
                 Ok(Told::once(self.sizes.complete_as_far(&above).await?))
@@ -58,7 +58,7 @@ impl Names {
     pub async fn getattr(&self, fid: Fid) -> Result<Told> {
         // The MDT may learn of an access while this waits for an answer from before.
         let accessed = self.meta.accesses.pending(fid);
-        let mut attr = match self.meta.known_entry(fid) {
+        let mut attr = match self.meta.kept.entry(fid) {
             Some(entry) => self.sizes.complete(&entry).await?,
             None => match self.fetch(fid).await {
                 Err(Error::Refused(Code::Stale)) => {
@@ -69,17 +69,19 @@ impl Names {
             },
         };
         attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
-        Ok(self.meta.told(attr, None))
+        Ok(self.meta.kernel.told(attr, None))
     }
 
     /// Target of a symbolic link.
     pub async fn readlink(&self, fid: Fid) -> Result<Bytes> {
-        if let Some(target) = self.meta.known_target(fid) {
+        if let Some(target) = self.meta.kept.target(fid) {
             return Ok(target);
         }
         let asked = self.meta.inodes.ask();
         let target = self.targets.settled_mdt_of(fid).await?.call(ReadLink { fid }).await?.reply.target;
-        self.meta.learn_of(&asked, fid, Granted::default(), |inode| inode.target = Some(target.clone()));
+        self.meta
+            .answers
+            .learn_of(&asked, fid, Granted::default(), |inode| inode.target = Some(target.clone()));
         Ok(target)
     }
 
@@ -97,7 +99,7 @@ impl Names {
         let time = self.clock.time();
         let new = New { caller, parent, name: &name, mode, open: OPEN_EXCLUSIVE, target: &target, time };
         if let Some(made) = self.ahead.create(&new) {
-            return Ok(self.meta.told(made.attr, Some((parent, &name))));
+            return Ok(self.meta.kernel.told(made.attr, Some((parent, &name))));
         }
         let is_dir = FileKind::from_mode(mode) == Some(FileKind::Dir);
         let making = is_dir.then(|| self.ahead.making()).flatten();
@@ -123,7 +125,7 @@ impl Names {
         if let Some(making) = making {
             making.made(&made);
         }
-        Ok(self.meta.told(made.attr, Some((parent, &name))))
+        Ok(self.meta.kernel.told(made.attr, Some((parent, &name))))
     }
 
     /// Takes the name of anything but a directory away.
@@ -153,13 +155,13 @@ impl Names {
             // What was told of its entries.
             self.ahead.all_settled().await;
         }
-        let _leaving = self.meta.leaving().await;
-        let kept = self.meta.keeps_entries(parent);
+        let _leaving = self.meta.opens.leaving().await;
+        let kept = self.meta.kept.keeps_entries(parent);
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.targets.ask(parent, caller, unlink).await?;
         let unlinked = answered.reply;
         self.meta.changes.changed(unlinked.fid, answered.transno);
-        if directory && let Some(entry) = self.meta.known_entry(unlinked.fid) {
+        if directory && let Some(entry) = self.meta.kept.entry(unlinked.fid) {
             self.removed.put(Attr { ctime: time, ..entry.attr.clone() });
         }
         if directory {
@@ -168,9 +170,9 @@ impl Names {
         }
         let touch = Touch { dir: parent, transno: answered.transno, time, links: -i32::from(directory) };
         let asked = changing.done_in(touch, &[unlinked.fid]);
-        self.meta.learn_absence(&asked, parent, &name, kept);
+        self.meta.answers.learn_absence(&asked, parent, &name, kept);
         if unlinked.nlink == 0 {
-            self.meta.forget_nameless(unlinked.fid);
+            self.meta.recalls.forget_nameless(unlinked.fid);
         }
         if unlinked.nlink == 0 && !directory {
             self.ahead.unlinked(parent, unlinked.fid);
@@ -215,7 +217,7 @@ impl Names {
         let names = [(parent, &old_name), (new_parent, &new_name)];
         // Both parents, and what is replaced.
         self.ahead.all_settled().await;
-        match self.meta.known_name(caller, parent, &old_name) {
+        match self.meta.kept.name(caller, parent, &old_name) {
             Known::File(fid) if flags == 0 => self.ahead.share(fid).await,
             // Both may move.
             _ => {
@@ -223,23 +225,23 @@ impl Names {
                 self.ahead.leave_now(new_parent).await;
             }
         }
-        let moved = match self.meta.known_name(caller, parent, &old_name) {
-            Known::File(fid) => self.meta.stamp_of(fid),
+        let moved = match self.meta.kept.name(caller, parent, &old_name) {
+            Known::File(fid) => self.meta.kept.stamp_of(fid),
             _ => None,
         };
-        let _leaving = self.meta.leaving().await;
+        let _leaving = self.meta.opens.leaving().await;
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(parent, caller, rename).await?;
         let renamed = answered.reply;
         let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
         [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
         let asked = changing.done(&[renamed.fid, replaced]);
-        self.meta.has_moved(renamed.fid);
+        self.meta.answers.has_moved(renamed.fid);
         if let Some((fid, stamp)) = moved.filter(|(fid, _)| *fid == renamed.fid) {
-            self.meta.learn_name(&asked, (new_parent, &new_name), (fid, Some(stamp)));
+            self.meta.answers.learn_name(&asked, (new_parent, &new_name), (fid, Some(stamp)));
         }
         if replaced != Fid::ZERO {
-            self.meta.forget_nameless(replaced);
+            self.meta.recalls.forget_nameless(replaced);
         }
         Ok(())
     }
@@ -254,9 +256,9 @@ impl Names {
         let entry = answered.reply;
         self.meta.changes.changed(fid, answered.transno);
         let touch = Touch { dir: parent, transno: answered.transno, time, links: 0 };
-        self.meta.learn_named(&changing.done_in(touch, &[]), parent, &name, &entry);
+        self.meta.answers.learn_named(&changing.done_in(touch, &[]), parent, &name, &entry);
         let attr = self.sizes.complete_as_far(&entry).await?;
-        Ok(self.meta.told(attr, Some((parent, &name))))
+        Ok(self.meta.kernel.told(attr, Some((parent, &name))))
     }
 
     /// Whether the caller may do what `mask` (`ACCESS_*` bits) says.
@@ -267,11 +269,11 @@ impl Names {
 
     /// The file of an entry of `dir`, if it is known without asking anybody.
     pub fn entry(&self, dir: Fid, entry: &super::PageEntry) -> Option<Told> {
-        let known = self.meta.known_entry(entry.fid)?;
+        let known = self.meta.kept.entry(entry.fid)?;
         let attr = known.attr.clone();
         let exact =
             attr.kind() != FileKind::File || attr.size_known && self.data.files.find(entry.fid).is_none();
-        exact.then(|| self.meta.told(attr, Some((dir, &entry.name))))
+        exact.then(|| self.meta.kernel.told(attr, Some((dir, &entry.name))))
     }
 }
 
@@ -288,18 +290,18 @@ impl Names {
             self.statahead.saw_known(caller, parent, name);
             return Ok(known);
         }
-        let kept = self.meta.keeps_entries(parent);
+        let kept = self.meta.kept.keeps_entries(parent);
         let asked = self.meta.inodes.ask();
         match self.look_up(caller, parent, name, &asked).await {
             Ok(entry) => {
                 drop(asked);
                 self.statahead.saw_asked(caller, parent, name);
                 let attr = self.sizes.complete_as_far(&entry).await?;
-                Ok(self.meta.told(attr, Some((parent, name))))
+                Ok(self.meta.kernel.told(attr, Some((parent, name))))
             }
             Err(error @ Error::Refused(Code::NotFound)) => {
                 if kept {
-                    self.meta.learn_absence(&asked, parent, name, kept);
+                    self.meta.answers.learn_absence(&asked, parent, name, kept);
                 } else {
                     // The next name that is not there will be known not to be there.
                     drop(asked);
@@ -313,16 +315,16 @@ impl Names {
 
     /// What is kept of a name, with all that belongs to its file; `None` if the MDT has to be asked.
     async fn find_known(&self, caller: &Caller, parent: Fid, name: &Name) -> Result<Option<Told>> {
-        let fid = match self.meta.known_name(caller, parent, name) {
+        let fid = match self.meta.kept.name(caller, parent, name) {
             Known::Nothing => return Err(Error::Refused(Code::NotFound)),
             Known::File(fid) => fid,
             Known::Unknown => return Ok(None),
         };
         let accessed = self.meta.accesses.pending(fid);
-        let Some(entry) = self.meta.known_entry(fid) else { return Ok(None) };
+        let Some(entry) = self.meta.kept.entry(fid) else { return Ok(None) };
         let mut attr = self.sizes.complete_as_far(&entry).await?;
         attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
-        Ok(Some(self.meta.told(attr, Some((parent, name)))))
+        Ok(Some(self.meta.kernel.told(attr, Some((parent, name)))))
     }
 
     /// Asks the MDT what a name means, and keeps the answer.
@@ -332,7 +334,7 @@ impl Names {
             .ask(parent, caller, |cred| Lookup { parent, name: Some(name.clone()), cred })
             .await?
             .reply;
-        self.meta.learn_named(asked, parent, name, &entry);
+        self.meta.answers.learn_named(asked, parent, name, &entry);
         self.with_what_was_told(entry).await
     }
 
@@ -342,7 +344,7 @@ impl Names {
         if !self.ahead.is_on() && self.targets.pending.count() == 0 {
             return Ok(entry);
         }
-        if let Some(known) = self.meta.known_entry(fid).filter(|known| known.attr.version >= version) {
+        if let Some(known) = self.meta.kept.entry(fid).filter(|known| known.attr.version >= version) {
             return Ok((*known).clone());
         }
         if self.targets.pending.changes_of(fid) == 0 {
@@ -374,11 +376,11 @@ impl Names {
         };
         if made.existed {
             let asked = changing.done(&[entry.attr.fid]);
-            return self.meta.learn_named(&asked, parent, name, &entry);
+            return self.meta.answers.learn_named(&asked, parent, name, &entry);
         }
         let links = i32::from(entry.attr.kind() == FileKind::Dir);
         let touch = Touch { dir: parent, transno: answered.transno, time, links };
         let asked = changing.done_in(touch, &[entry.attr.fid]);
-        self.meta.learn_made(&asked, parent, name, &entry);
+        self.meta.answers.learn_made(&asked, parent, name, &entry);
     }
 }

@@ -112,11 +112,11 @@ impl Names {
     /// A page of a directory behind a position. With `plus`, the attributes of its files are fetched with it, for
     /// [`Names::entry`].
     pub async fn read_dir(&self, fid: Fid, behind: &Behind, plus: bool) -> Result<Page> {
-        if let Some(own) = self.meta.own_page(fid, behind) {
+        if let Some(own) = self.meta.kept.own_page(fid, behind) {
             return Ok(own);
         }
-        if let Some(kept) = self.meta.known_page(fid, behind) {
-            let known = |entry: &&DirEntry| self.meta.known_entry(entry.fid).is_some();
+        if let Some(kept) = self.meta.kept.page(fid, behind) {
+            let known = |entry: &&DirEntry| self.meta.kept.entry(entry.fid).is_some();
             // If most attributes were called back meanwhile, one request brings them all again.
             if !plus || kept.entries.iter().filter(known).count() * 2 >= kept.entries.len() {
                 return Ok(Page::of(&kept));
@@ -129,9 +129,9 @@ impl Names {
         let page = Arc::new(self.targets.settled_mdt_of(fid).await?.call(read).await?.reply);
         for DirEntry { name, entry, .. } in &page.entries {
             let Some(entry) = entry else { continue };
-            self.meta.learn_named(&asked, fid, name, entry);
+            self.meta.answers.learn_named(&asked, fid, name, entry);
         }
-        self.meta.learn_page(&asked, fid, behind, &page);
+        self.meta.answers.learn_page(&asked, fid, behind, &page);
         Ok(Page::of(&page))
     }
 }

@@ -177,7 +177,7 @@ impl Layouts {
     pub(crate) async fn fetch_entry(self: &Arc<Self>, fid: Fid) -> Result<Entry> {
         let asked = self.meta.inodes.ask();
         let entry = self.targets.settled_mdt_of(fid).await?.call(GetAttr { fid }).await?.reply;
-        self.meta.learn(&asked, &entry);
+        self.meta.answers.learn(&asked, &entry);
         Ok(entry)
     }
 }
@@ -206,7 +206,7 @@ impl Layouts {
                 answered => answered?,
             };
             self.meta.changes.changed(fid, answered.transno);
-            self.meta.not_kept(&changing, &answered.reply);
+            self.meta.answers.not_kept(&changing, &answered.reply);
             file.set_entry(answered.reply);
             let layout = file.layout()?;
             return if layout.is_placed(offset, len) { Ok(layout) } else { Err(Error::Refused(Code::Io)) };
@@ -220,7 +220,7 @@ impl Layouts {
         if !layout.is_growing() {
             return Ok(layout);
         }
-        match self.meta.known_layout(file.fid) {
+        match self.meta.kept.layout(file.fid) {
             Some(layout) => file.set_layout(Some(layout)),
             None => file.set_entry(self.fetch_entry(file.fid).await?),
         }

@@ -17,11 +17,11 @@ impl Sizes {
     /// Runs the timer until the client is unmounted.
     pub(crate) async fn keep(self: Arc<Self>) {
         loop {
-            if unless(self.meta.lease.ended(), self.data.back.dirty.until_armed()).await.is_none() {
+            if unless(self.data.lease.ended(), self.data.back.dirty.until_armed()).await.is_none() {
                 return;
             }
             loop {
-                if unless(self.meta.lease.ended(), self.rt.sleep(TICK)).await.is_none() {
+                if unless(self.data.lease.ended(), self.rt.sleep(TICK)).await.is_none() {
                     return;
                 }
                 self.tick();

@@ -54,7 +54,7 @@ impl Sizes {
                     }
                 };
                 self.meta.changes.changed(set.fid, answered.transno);
-                self.meta.not_kept(&changing, &answered.reply);
+                self.meta.answers.not_kept(&changing, &answered.reply);
                 // This client and the MDT may be lost together: an MDT that then knows an older size of objects that were cut would tell it
                 // for ever.
                 self.targets.mdt_of(set.fid)?.commit(answered.transno).await?;
@@ -73,7 +73,7 @@ impl Sizes {
                 let mut relaying = Relaying::default();
                 let sum = loop {
                     let layout = self.data.back.placed(&file).await?;
-                    match self.data.cut(&file, &layout, resize, call).await {
+                    match self.data.extents.cut(&file, &layout, resize, call).await {
                         Ok(sum) => break sum,
                         Err(error) if self.layouts.relaid(&file, &layout, error, &mut relaying).await? => {}
                         Err(error) => return Err(error),

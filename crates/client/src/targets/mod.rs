@@ -1,35 +1,36 @@
 //! The sessions with the targets of the file system, made on first use.
 
 mod ask;
+mod common;
 mod counting;
 mod pace;
 mod pending;
 mod requests;
 mod rpcs;
+mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use proto::session::Estimated;
-use proto::wire::messages::{Config, DropOrder, Operation, Statfs};
-use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, TargetKind, Transno};
-use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
-use rt::sync::{Notify, Semaphore};
-use rt::{BoxFuture, Rt};
+use proto::wire::messages::Config;
+use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, TargetKind};
+use rpc::{Callbacks, Hub};
+use rt::BoxFuture;
+use rt::sync::Notify;
 
 use crate::order::{CONFIG, LEAF, Mutex, ReadGuard, RwLock, SESSIONS};
 use crate::{Error, Limits, Result};
-use counting::{Counted, Counting, DISABLED, Slot};
-use pace::Pace;
+use common::Common;
 use requests::Requests;
-use rpcs::{Changes, Rpcs};
 
+pub(crate) use common::Retained;
 pub use pace::SlowOst;
 pub(crate) use pending::Pending;
 pub(crate) use rpcs::Way;
+pub(crate) use target::Target;
 
 /// Time that the configuration has to bring an OST that a layout names. A question for news that was lost is asked again
 /// after 30 s.
@@ -45,361 +46,11 @@ pub(crate) trait SignOfLife: Send + Sync {
     fn until_begun(&self) -> BoxFuture<'_, ()>;
 }
 
-/// A session with one target, and what this client knows of its own changes there.
-pub(crate) struct Target {
-    import: Arc<Import>,
-    requests: Arc<Requests>,
-    /// What is held of the target needs a lease; `None` for the MGS.
-    lease: Option<Arc<dyn SignOfLife>>,
-    /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
-    pub(crate) writes: Semaphore,
-    pub(crate) reads: Semaphore,
-    /// Bounds those of the reads that nobody waits for yet: who comes meanwhile finds a permit.
-    pub(crate) reads_ahead: Semaphore,
-    /// How long large writes take.
-    pub(crate) pace: Pace,
-    rt: Rt,
-    counting: Arc<Counting>,
-    /// Of requests for data.
-    rpcs: Slot<Rpcs>,
-    /// Of changes.
-    changes: Slot<Changes>,
-    /// Newest transno of a reply.
-    newest: AtomicU64,
-    /// Something was asked since this was last looked at.
-    used: AtomicBool,
-    /// Where that is noted, for an OST with its index.
-    notes: Option<Notes>,
-    /// It has less space than this client may have unsent.
-    short: AtomicBool,
-    shortage: Arc<Shortage>,
-}
-
-/// Told of the bytes that a session keeps until they are durable: those of before, and those of now.
-pub(crate) type Retained = Arc<dyn Fn(usize, usize) + Send + Sync>;
-
-/// An OST, and where it is noted that it was used.
-type Notes = (DataTarget, Arc<Mutex<LEAF, Vec<DataTarget>>>);
-
-/// How many targets may have too little space for what this client may have unsent.
-pub(crate) struct Shortage {
-    /// More than that is never unsent (bytes).
-    plenty: AtomicU64,
-    count: AtomicUsize,
-}
-
-impl Target {
-    fn new(
-        rt: &Rt,
-        import: Arc<Import>,
-        requests: Arc<Requests>,
-        lease: Option<Arc<dyn SignOfLife>>,
-        shortage: Arc<Shortage>,
-        (rpcs_in_flight_max, notes, counting): (u32, Option<Notes>, Arc<Counting>),
-    ) -> Target {
-        let permits = rpcs_in_flight_max.max(1) as usize;
-        Target {
-            import,
-            requests,
-            lease,
-            writes: Semaphore::new(permits),
-            reads: Semaphore::new(permits),
-            reads_ahead: Semaphore::new(permits.div_ceil(2)),
-            pace: Pace::default(),
-            rt: rt.clone(),
-            counting,
-            rpcs: Slot::empty(),
-            changes: Slot::empty(),
-            newest: AtomicU64::new(0),
-            used: AtomicBool::new(false),
-            notes,
-            short: AtomicBool::new(false),
-            shortage,
-        }
-    }
-
-    /// Sends `operation` and waits for the reply.
-    pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
-        self.requests.count::<O>();
-        self.begin().await;
-        let changes = if O::CHANGES { self.changes() } else { None };
-        let _changing = changes.as_deref().map(Changes::begin);
-        let answered = self.import.call(operation).await?;
-        self.note(answered.transno);
-        // It may have brought something to hold.
-        self.touch();
-        Ok(answered)
-    }
-
-    /// The same with bulk.
-    pub(crate) async fn call_bulk<O: Operation>(
-        &self,
-        operation: O,
-        bulk: Vec<Bytes>,
-    ) -> Result<Answered<O::Reply>> {
-        self.requests.count::<O>();
-        self.begin().await;
-        let answered = self.import.call_bulk(operation, bulk).await?;
-        self.note(answered.transno);
-        self.touch();
-        Ok(answered)
-    }
-
-    /// The same, but only in the session of `era`: for what was locked in it.
-    pub(crate) async fn call_locked<O: Operation>(
-        &self,
-        era: u64,
-        operation: O,
-        bulk: Vec<Bytes>,
-    ) -> Result<Answered<O::Reply>> {
-        self.requests.count::<O>();
-        self.begin().await;
-        let answered = self.import.call_in_era(era, operation, bulk).await?;
-        self.note(answered.transno);
-        self.touch();
-        Ok(answered)
-    }
-
-    /// Where its requests for data are counted.
-    pub(crate) fn rpcs(&self) -> Counted {
-        Counted(self.rpcs.get_or_make(&self.counting, || Rpcs::new(&self.rt)))
-    }
-
-    /// Where its changes of names and attributes are counted.
-    fn changes(&self) -> Option<Arc<Changes>> {
-        self.changes.get_or_make(&self.counting, || Changes::new(&self.rt))
-    }
-
-    /// The text of `rpc_stats` of a session with an OST, which has not taken so many bytes yet, or with an MDT. Whoever looks at a
-    /// session without requests makes it no larger.
-    pub(crate) fn rpc_stats(&self, dirty_bytes: u64) -> String {
-        let rt = &self.rt;
-        if !self.counting.is_on() {
-            return DISABLED.to_owned();
-        }
-        match self.import.target().kind {
-            TargetKind::Ost => match self.rpcs.get() {
-                Some(rpcs) => rpcs.text(rt, dirty_bytes),
-                None => Rpcs::new(rt).text(rt, dirty_bytes),
-            },
-            _ => match self.changes.get() {
-                Some(changes) => changes.text(rt),
-                None => Changes::new(rt).text(rt),
-            },
-        }
-    }
-
-    /// They begin anew.
-    pub(crate) fn clear_rpc_stats(&self) {
-        if let Some(rpcs) = self.rpcs.get() {
-            rpcs.clear(&self.rt);
-        }
-        if let Some(changes) = self.changes.get() {
-            changes.clear(&self.rt);
-        }
-    }
-
-    fn note(&self, transno: Transno) {
-        self.newest.fetch_max(transno.0, Ordering::Relaxed);
-        let short =
-            self.import.room().is_some_and(|room| room < self.shortage.plenty.load(Ordering::Relaxed));
-        if short != self.short.load(Ordering::Relaxed) && short != self.short.swap(short, Ordering::AcqRel) {
-            match short {
-                true => self.shortage.count.fetch_add(1, Ordering::AcqRel),
-                false => self.shortage.count.fetch_sub(1, Ordering::AcqRel),
-            };
-        }
-    }
-
-    /// See [`Import::commit_soon`].
-    pub(crate) fn commit_soon(&self) {
-        if self.import.retained_bytes() > 0 {
-            self.import.commit_soon();
-        }
-    }
-
-    /// See [`Import::retained_bytes`].
-    pub(crate) fn unstable(&self) -> u64 {
-        self.import.retained_bytes() as u64
-    }
-
-    /// See [`Import::room`].
-    pub(crate) fn room(&self) -> Option<u64> {
-        self.import.room()
-    }
-
-    /// The features of the session.
-    pub(crate) fn features(&self) -> u64 {
-        self.import.features()
-    }
-
-    /// See [`Import::era`].
-    pub(crate) fn era(&self) -> u64 {
-        self.import.era()
-    }
-
-    /// What a request brings needs a lease: the MGS has to know of it before the request is sent.
-    async fn begin(&self) {
-        self.note_used();
-        if let Some(lease) = &self.lease {
-            lease.touch();
-            if !lease.has_begun() {
-                lease.until_begun().await;
-            }
-        }
-    }
-
-    fn note_used(&self) {
-        if !self.used.load(Ordering::Relaxed)
-            && !self.used.swap(true, Ordering::AcqRel)
-            && let Some((ost, used)) = &self.notes
-        {
-            used.lock().push(*ost);
-        }
-    }
-
-    fn touch(&self) {
-        self.note_used();
-        if let Some(lease) = &self.lease {
-            lease.touch();
-        }
-    }
-
-    /// Whether an order is about the session as it is.
-    pub(crate) fn is_meant(&self, order: &DropOrder) -> bool {
-        match order.session {
-            0 => self.is_older_than(order.boot),
-            session => self.import.session() == session,
-        }
-    }
-
-    /// Which target it is.
-    pub(crate) fn id(&self) -> TargetId {
-        self.import.target()
-    }
-
-    /// Whether the session is of a boot before `boot`.
-    pub(crate) fn is_older_than(&self, boot: u64) -> bool {
-        let of_session = self.import.boot();
-        of_session != 0 && of_session < boot
-    }
-
-    /// Whether there is no session, and none is being opened.
-    pub(crate) fn rests(&self) -> bool {
-        self.import.state().link == LinkState::Idle
-    }
-
-    /// Whether there is a connection as far as is known.
-    pub(crate) fn is_connected(&self) -> bool {
-        matches!(self.import.state().link, LinkState::Connected(_))
-    }
-
-    /// Whether the target is in this process.
-    pub(crate) fn is_in_process(&self) -> bool {
-        self.import.state().link == LinkState::InProcess
-    }
-
-    /// Opens a session, and shows that there is nothing to repeat.
-    pub(crate) async fn show_up(&self) {
-        if let Err(error) = self.call(Statfs {}).await {
-            tracing::debug!(target = %self.import.target(), %error, "it waits for this client");
-        }
-    }
-
-    /// The session is over.
-    pub(crate) fn forget_session(&self) {
-        self.import.forget_session();
-    }
-
-    /// Finds out whether the target still knows this client; what was lost has been told then.
-    pub(crate) async fn look(&self) -> Result<()> {
-        let looked = self.import.look().await;
-        if let Err(error) = &looked {
-            tracing::debug!(target = %self.import.target(), %error, "the session is not there again");
-        }
-        Ok(looked?)
-    }
-
-    /// Waits until the session is open; an error if the target is not to be asked.
-    pub(crate) async fn reached(&self) -> Result<()> {
-        Ok(self.import.reached().await?)
-    }
-
-    /// Newest change of this client on the target.
-    pub(crate) fn newest(&self) -> Transno {
-        Transno(self.newest.load(Ordering::Relaxed))
-    }
-
-    /// Every change up to here is durable, as far as replies have told.
-    pub(crate) fn last_committed(&self) -> Transno {
-        self.import.last_committed()
-    }
-
-    /// Waits until every change up to `transno` is durable; an error if it is lost.
-    pub(crate) async fn commit(&self, transno: Transno) -> Result<()> {
-        if transno == Transno(0) {
-            return Ok(());
-        }
-        let committed = Box::pin(self.import.committed(transno)).await;
-        if committed.is_err() {
-            // A change that is lost is told of once; the next commit is not to wait for it again.
-            let _ = self.newest.compare_exchange(transno.0, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
-        Ok(committed?)
-    }
-
-    /// Whether something was asked since this was called last.
-    pub(crate) fn was_used(&self) -> bool {
-        self.used.swap(false, Ordering::AcqRel)
-    }
-
-    /// Asks for a commit of everything; a failure is told to whoever waits for what it concerns.
-    pub(crate) async fn make_durable(&self) {
-        if let Err(error) = self.import.committed(self.newest()).await {
-            tracing::debug!(target = %self.import.target(), %error, "no commit before the session rests");
-        }
-    }
-
-    /// See [`Import::rest`].
-    pub(crate) async fn rest(&self, holds_nothing: impl FnOnce() -> bool) -> bool {
-        self.import.rest(holds_nothing).await
-    }
-
-    /// How the session is.
-    pub(crate) fn state(&self) -> rpc::ImportState {
-        self.import.state()
-    }
-
-    /// The session as it is.
-    pub(crate) fn session(&self) -> u64 {
-        self.import.session()
-    }
-
-    /// What is waited for in the session.
-    fn waits(&self) -> Vec<String> {
-        self.import.waits()
-    }
-
-    pub(crate) async fn disconnect(&self) {
-        self.import.disconnect().await;
-    }
-}
-
 /// All targets that this client has had to do with, and the table of those that there are.
 pub(crate) struct Targets {
-    hub: Hub,
-    client: ClientId,
-    rpcs_in_flight_max: u32,
-    counting: Arc<Counting>,
-    shortage: Arc<Shortage>,
-    requests: Arc<Requests>,
+    common: Common,
     /// What was told ahead of MDTs.
     pub(crate) pending: Pending,
-    lease: Arc<dyn SignOfLife>,
-    /// Told of what an OST has taken and is not durable there: bytes before, and now.
-    retained: Retained,
-    /// OSTs that were used since somebody looked; each is here once at most.
-    used: Arc<Mutex<LEAF, Vec<DataTarget>>>,
     mgs: Arc<Target>,
     /// Where the MGS may be.
     mgs_nids: Vec<Nid>,
@@ -411,8 +62,6 @@ pub(crate) struct Targets {
     made: RwLock<SESSIONS, BTreeMap<TargetId, Arc<Target>>>,
     /// Those that an operator has nobody ask.
     inactive: Mutex<LEAF, BTreeSet<TargetId>>,
-    /// Whom targets call back.
-    called_back: OnceLock<Arc<dyn Callbacks>>,
 }
 
 impl Targets {
@@ -423,60 +72,38 @@ impl Targets {
         limits: &Limits,
         (lease, retained): (Arc<dyn SignOfLife>, Retained),
     ) -> Targets {
-        let import = hub.import(TargetId::MGS, client, Role::Client, mgs.clone());
-        let requests = Arc::new(Requests::new());
-        let fsname = hub.fsname().as_str().to_owned();
-        let rpcs_in_flight_max = limits.rpcs_in_flight_max;
-        let shortage =
-            Arc::new(Shortage { plenty: AtomicU64::new(limits.dirty_bytes_max), count: AtomicUsize::new(0) });
-        let counting = Arc::new(Counting::new());
+        let common = Common::new(hub, client, limits, lease, retained);
         Targets {
-            hub: hub.clone(),
-            client,
-            rpcs_in_flight_max,
-            shortage: shortage.clone(),
+            mgs: Arc::new(common.mgs(mgs.clone())),
             mgs_nids: mgs,
-            mgs: Arc::new(Target::new(
-                hub.rt(),
-                import,
-                requests.clone(),
-                None,
-                shortage.clone(),
-                (rpcs_in_flight_max, None, counting.clone()),
-            )),
-            counting,
-            requests,
             pending: Pending::default(),
-            lease,
-            retained,
-            used: Arc::default(),
-            config: RwLock::new(ConfigCopy::new(fsname)),
+            config: RwLock::new(ConfigCopy::new(hub.fsname().as_str().to_owned())),
             changed: Notify::new(),
             fresh: Mutex::default(),
             made: RwLock::new(BTreeMap::new()),
             inactive: Mutex::default(),
-            called_back: OnceLock::new(),
+            common,
         }
     }
 
     /// Where targets are reached.
     pub(crate) fn hub(&self) -> &Hub {
-        &self.hub
+        &self.common.hub
     }
 
     /// What another mount of the same file system needs.
     pub(crate) fn way_in(&self) -> (Hub, Vec<Nid>) {
-        (self.hub.clone(), self.mgs_nids.clone())
+        (self.common.hub.clone(), self.mgs_nids.clone())
     }
 
     /// Says whom targets call back; once, before the first of them is made.
     pub(crate) fn set_called_back(&self, called_back: Arc<dyn Callbacks>) {
-        assert!(self.called_back.set(called_back).is_ok(), "a client is mounted once");
+        assert!(self.common.called_back.set(called_back).is_ok(), "a client is mounted once");
     }
 
     /// Requests by operation.
     pub(crate) fn requests(&self) -> &Requests {
-        &self.requests
+        &self.common.requests
     }
 
     pub(crate) fn mgs(&self) -> &Target {
@@ -533,7 +160,7 @@ impl Targets {
             }
         }
         for (target, epoch) in owners {
-            self.hub.owned_by(target, epoch);
+            self.common.hub.owned_by(target, epoch);
         }
     }
 
@@ -581,7 +208,7 @@ impl Targets {
 
     /// As whom the sessions are.
     pub(crate) fn client(&self) -> ClientId {
-        self.client
+        self.common.client
     }
 
     /// The session with `id`; an unknown target is a failure of storage, not of the caller's arguments.
@@ -593,26 +220,11 @@ impl Targets {
         // Under this lock, or news of where the target is could come in between, and pass it by.
         let nids = self.config.read().target(id).ok_or(Error::Refused(Code::Io))?.nids.clone();
         let target = made.entry(id).or_insert_with(|| {
-            let import = self.hub.import(id, self.client, Role::Client, nids);
-            if let Some(called_back) = self.called_back.get() {
-                import.set_callbacks(called_back.clone());
-            }
-            import.set_retaining(self.retained.clone());
-            import.bar(self.bar_of(id));
-            let lease = Some(self.lease.clone());
-            let shortage = self.shortage.clone();
-            let notes = DataTarget::try_from(id).ok().map(|target| (target, self.used.clone()));
+            let target = self.common.make(id, nids);
+            target.import.bar(self.bar_of(id));
             self.fresh.lock().push(id);
             self.changed.notify_waiters();
-            let requests = self.requests.clone();
-            Arc::new(Target::new(
-                self.hub.rt(),
-                import,
-                requests,
-                lease,
-                shortage,
-                (self.rpcs_in_flight_max, notes, self.counting.clone()),
-            ))
+            Arc::new(target)
         });
         Ok(target.clone())
     }
@@ -636,27 +248,27 @@ impl Targets {
                 changed.await;
             }
         };
-        self.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
+        self.common.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
     }
 
     /// No more than `bytes` are unsent from now on.
     pub(crate) fn set_unsent_max(&self, bytes: u64) {
-        self.shortage.plenty.store(bytes, Ordering::Relaxed);
+        self.common.shortage.plenty.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether an OST may have too little space for what this client may have unsent.
     pub(crate) fn any_short(&self) -> bool {
-        self.shortage.count.load(Ordering::Relaxed) > 0
+        self.common.shortage.count.load(Ordering::Relaxed) > 0
     }
 
     /// Whether sessions have statistics.
     pub(crate) fn is_counting(&self) -> bool {
-        self.counting.is_on()
+        self.common.counting.is_on()
     }
 
     /// Sessions have statistics from now on, or have none and give up what they had.
     pub(crate) fn set_counting(&self, is_on: bool) {
-        self.counting.set(is_on);
+        self.common.counting.set(is_on);
         if !is_on {
             for target in self.made.read().values() {
                 target.rpcs.clear();
@@ -698,7 +310,7 @@ impl Targets {
 
     /// Targets that were used since this was asked last.
     pub(crate) fn take_used(&self) -> Vec<(DataTarget, Arc<Target>)> {
-        let used = std::mem::take(&mut *self.used.lock());
+        let used = std::mem::take(&mut *self.common.used.lock());
         used.into_iter().filter_map(|ost| Some((ost, self.made(ost.into())?))).collect()
     }
 

@@ -129,7 +129,7 @@ fn a_large_direct_call_keeps_many_requests_in_flight() {
 /// When nothing is read any more, nothing is kept.
 async fn client_is_empty(client: &Client, handle: Handle) {
     client.files().release(handle).await;
-    let used = client.admin().cache_use();
+    let used = client.admin().memory.cache_use();
     assert_eq!((used.ahead, used.clean), (0, 0), "{used:?}");
 }
 
@@ -182,7 +182,7 @@ fn what_others_write_is_not_read_from_before() {
         }
         world.hub.rt().sleep(Duration::from_millis(100)).await;
         let stats = value(&reader, "llite.*.read_ahead_stats");
-        assert!(reader.admin().cache_use().ahead > 4 * MIB, "{stats}");
+        assert!(reader.admin().memory.cache_use().ahead > 4 * MIB, "{stats}");
         let writing = writer.files().open(&root(), fid, flags(true)).await.expect("it is there");
         writer.files().write(writing, 12 * MIB, &[7; 4096]).await.expect("there is room");
         assert!(count(&reader, "read_but_discarded").0 > 0, "it was given up for the writer");
@@ -191,7 +191,7 @@ fn what_others_write_is_not_read_from_before() {
         writer.files().release(writing).await;
         read(&reader, handle, 13 * MIB, 14 * MIB).await;
         reader.files().release(handle).await;
-        assert_eq!(reader.admin().cache_use().ahead, 0);
+        assert_eq!(reader.admin().memory.cache_use().ahead, 0);
     });
 }
 
@@ -249,7 +249,7 @@ fn a_stream_keeps_nobody_waiting() {
         for at in (0..16 * MIB).step_by(256 << 10) {
             read(&reader, handles[0], at, at + (256 << 10)).await;
         }
-        let used = reader.admin().cache_use();
+        let used = reader.admin().memory.cache_use();
         assert!(used.ahead > used.clean + 8 * MIB, "much is on its way: {used:?}");
         let begin = world.hub.rt().now();
         read(&reader, handles[1], 120 * MIB, 120 * MIB + 4096).await;
@@ -274,7 +274,7 @@ fn memory_is_bounded() {
             if at.is_multiple_of(MIB) {
                 reader.files().write(other, at, &[1; MIB as usize]).await.expect("there is room");
             }
-            let used = reader.admin().cache_use();
+            let used = reader.admin().memory.cache_use();
             assert!(used.ahead <= 8 * MIB && used.clean <= 16 * MIB, "{used:?}");
             most = most.max(used.ahead);
         }
@@ -282,7 +282,7 @@ fn memory_is_bounded() {
         for handle in handles {
             reader.files().release(handle).await;
         }
-        assert_eq!(reader.admin().cache_use().ahead, 0);
+        assert_eq!(reader.admin().memory.cache_use().ahead, 0);
     });
 }
 

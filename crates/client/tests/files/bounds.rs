@@ -18,7 +18,7 @@ async fn write(client: &Client, handle: Handle, from: u64, until: u64) {
 }
 
 fn dirty(client: &Client, ost: u32) -> u64 {
-    client.admin().ost_uses().iter().find(|of| of.ost == OstIndex(ost)).map_or(0, |of| of.dirty)
+    client.admin().memory.ost_uses().iter().find(|of| of.ost == OstIndex(ost)).map_or(0, |of| of.dirty)
 }
 
 /// One OST does not answer: its writers wait, with no more dirty data than it may have, and those of another one do not
@@ -39,11 +39,15 @@ fn slow_ost(ost_dirty_bytes_max: u64) -> bool {
         let goes_on = rt.timeout(Duration::from_secs(1), write(&client, quick, 0, 48 * MIB)).await.is_some();
         assert!(dirty(&client, 0) <= ost_dirty_bytes_max);
         if goes_on {
-            client.admin().set_ost_dirty_max(OstIndex(0), 2 * ost_dirty_bytes_max).expect("it is enough");
+            client
+                .admin()
+                .memory
+                .set_ost_dirty_max(OstIndex(0), 2 * ost_dirty_bytes_max)
+                .expect("it is enough");
             assert!(rt.timeout(Duration::from_secs(5), waiting.as_mut()).await.is_none(), "it waits again");
             let more = dirty(&client, 0);
             assert!(more > taken + ost_dirty_bytes_max - MIB && more <= 2 * ost_dirty_bytes_max, "{more}");
-            client.admin().set_ost_dirty_max(OstIndex(0), CACHED_BYTES_MIN).expect("it is enough");
+            client.admin().memory.set_ost_dirty_max(OstIndex(0), CACHED_BYTES_MIN).expect("it is enough");
             assert_eq!(dirty(&client, 0), more, "what is there stays until it is sent");
         }
         world.osts[0].release();
@@ -51,7 +55,7 @@ fn slow_ost(ost_dirty_bytes_max: u64) -> bool {
         for handle in [slow, quick] {
             client.files().fsync(handle).await.expect("the OSTs take everything");
         }
-        let used = client.admin().cache_use();
+        let used = client.admin().memory.cache_use();
         assert_eq!((used.dirty, dirty(&client, 0), dirty(&client, 1)), (0, 0, 0));
         goes_on
     })
@@ -75,7 +79,7 @@ fn what_is_not_durable_counts() {
         let (mut newest, begin) = (0, rt.now());
         for n in 0..12 {
             write(&client, handle, n * MIB, (n + 1) * MIB).await;
-            let used = client.admin().cache_use();
+            let used = client.admin().memory.cache_use();
             newest = newest.max(used.unstable);
             // Not their sum: what is being answered is counted in both for a moment.
             assert!(used.dirty <= 6 * MIB && used.unstable <= 8 * MIB, "{used:?}");
@@ -84,11 +88,11 @@ fn what_is_not_durable_counts() {
         let took = rt.now() - begin;
         assert!(took < Duration::from_secs(1), "{took:?}");
         client.files().fsync(handle).await.expect("the OST takes everything");
-        assert_eq!(client.admin().cache_use().unstable, 0);
+        assert_eq!(client.admin().memory.cache_use().unstable, 0);
         write(&client, handle, 0, 5 * MIB).await;
-        client.admin().set_cached_max(CACHED_BYTES_MIN).await.expect("it is enough");
+        client.admin().memory.set_cached_max(CACHED_BYTES_MIN).await.expect("it is enough");
         rt.sleep(Duration::from_millis(500)).await;
-        let used = client.admin().cache_use();
+        let used = client.admin().memory.cache_use();
         assert!(used.dirty + used.unstable <= CACHED_BYTES_MIN, "{used:?}");
     });
 }
@@ -112,7 +116,7 @@ fn an_ost_that_only_commits_when_it_is_asked_is_asked() {
         let mut writing = std::pin::pin!(write(&client, handle, 0, 2 * kept_max));
         let (mut newest, mut looks) = (0, 0);
         while rt.timeout(Duration::from_micros(50), writing.as_mut()).await.is_none() {
-            let unstable = client.admin().cache_use().unstable;
+            let unstable = client.admin().memory.cache_use().unstable;
             assert!(unstable <= kept_max, "{unstable}");
             newest = newest.max(unstable);
             looks += 1;
@@ -124,7 +128,7 @@ fn an_ost_that_only_commits_when_it_is_asked_is_asked() {
         assert_eq!(counts.sync_writes, 0);
         client.files().fsync(handle).await.expect("the OST takes everything");
         assert!(world.osts[0].is_committed());
-        assert_eq!(client.admin().cache_use().unstable, 0);
+        assert_eq!(client.admin().memory.cache_use().unstable, 0);
     });
 }
 
@@ -139,14 +143,14 @@ fn what_was_read_goes_when_less_may_be_cached() {
         for at in (0..16 * MIB).step_by(128 << 10) {
             client.files().read(handle, at, 128 << 10).await.expect("it is there");
         }
-        assert!(client.admin().cache_use().clean >= 16 * MIB, "one object may have all of it");
-        let small = client.admin().set_cached_max(CACHED_BYTES_MIN - 1).await;
+        assert!(client.admin().memory.cache_use().clean >= 16 * MIB, "one object may have all of it");
+        let small = client.admin().memory.set_cached_max(CACHED_BYTES_MIN - 1).await;
         assert_eq!(small, Err(Error::Refused(Code::Invalid)));
-        client.admin().set_cached_max(8 * MIB).await.expect("it is enough");
-        let used = client.admin().cache_use();
+        client.admin().memory.set_cached_max(8 * MIB).await.expect("it is enough");
+        let used = client.admin().memory.cache_use();
         assert!(used.clean <= 8 * MIB && used.clean > 7 * MIB && used.reclaims > 0, "{used:?}");
         assert_eq!(
-            client.admin().set_ost_dirty_max(OstIndex(7), 8 * MIB),
+            client.admin().memory.set_ost_dirty_max(OstIndex(7), 8 * MIB),
             Err(Error::Refused(Code::NotFound))
         );
     });

@@ -42,7 +42,7 @@ fn busy(limit: u64, others: u64) -> (u64, u64) {
                 assert_eq!(read.iter().map(|slice| slice.len()).sum::<usize>(), 64 << 10);
             }
         }
-        (rt.memory().used_max() - others, client.admin().cache_use().clean)
+        (rt.memory().used_max() - others, client.admin().memory.cache_use().clean)
     })
 }
 
@@ -72,16 +72,16 @@ fn a_limit_that_is_set_holds_at_once_and_can_be_taken_back() {
         for at in (0..64 * MIB).step_by(64 << 10) {
             client.files().read(handle, at, 64 << 10).await.expect("it is there");
         }
-        let before = client.admin().cache_use();
+        let before = client.admin().memory.cache_use();
         assert!(before.clean > 60 * MIB, "{before:?}");
         rt.set_memory_limit(LIMIT_BYTES_MIN).await;
         rt.sleep(Duration::from_millis(10)).await;
-        let small = client.admin().cache_use();
+        let small = client.admin().memory.cache_use();
         assert!(rt.memory().used() <= LIMIT_BYTES_MIN, "{:?}", rt.memory().users());
         assert_eq!((small.max, small.dirty_max), (8 * MIB, 4 * MIB));
         rt.set_memory_limit(u64::MAX).await;
         rt.sleep(Duration::from_millis(10)).await;
-        let after = client.admin().cache_use();
+        let after = client.admin().memory.cache_use();
         assert_eq!((after.max, after.dirty_max), (before.max, before.dirty_max));
     });
 }

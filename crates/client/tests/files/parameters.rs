@@ -175,7 +175,7 @@ fn what_is_set_holds() {
         client.sync_all().await.expect("it is durable");
         assert_eq!(set(&client, "llite.*.max_cached_mb", "64").await, Ok(()));
         assert!(value(&client, "llite.*.max_cached_mb").contains("\nmax_cached_mb: 64\n"));
-        assert_eq!(client.admin().cache_use().max, 64 * MIB);
+        assert_eq!(client.admin().memory.cache_use().max, 64 * MIB);
         assert_eq!(set(&client, "llite.*.max_dirty_mb", "8M").await, Ok(()));
         assert_eq!(value(&client, "llite.*.max_dirty_mb"), "8");
         assert_eq!(value(&client, "llite.*.max_read_ahead_mb"), "32", "half of what may be cached");

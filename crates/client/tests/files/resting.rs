@@ -99,26 +99,26 @@ fn locks_are_counted_and_bounded() {
         let rt = world.hub.rt();
         let (ost, mdt) = (TargetId::ost(0), TargetId::mdt(0));
         let of = |target: TargetId| {
-            let uses = client.admin().lock_uses();
+            let uses = client.admin().locks.uses();
             *uses.iter().find(|of| of.target == target).expect("there is a session")
         };
         thousand(&client).await;
         assert_eq!((of(ost).count, of(ost).unused, of(ost).max), (1000, 1000, 0));
         assert!(of(mdt).count >= 1000 && of(mdt).unused >= 1000);
-        client.admin().set_locks_max(ost, 100).await.expect("there is a session");
-        client.admin().set_locks_max(mdt, 200).await.expect("there is a session");
+        client.admin().locks.set_max(ost, 100).await.expect("there is a session");
+        client.admin().locks.set_max(mdt, 200).await.expect("there is a session");
         assert_eq!((of(ost).count, of(mdt).count), (100, 200));
         assert_eq!(client.admin().held().ranges.len(), 100);
         thousand_more(&client).await;
         // What was in use when more came goes with the next renewal of the lease.
         rt.sleep(Duration::from_secs(6)).await;
         assert!(of(ost).count <= 100 && of(mdt).count <= 200, "{:?} {:?}", of(ost), of(mdt));
-        client.admin().set_locks_max(ost, 0).await.expect("there is a session");
-        client.admin().clear_locks(ost).await.expect("there is a session");
+        client.admin().locks.set_max(ost, 0).await.expect("there is a session");
+        client.admin().locks.clear(ost).await.expect("there is a session");
         assert_eq!((of(ost).count, of(ost).max), (0, 0));
-        client.admin().clear_locks(mdt).await.expect("there is a session");
+        client.admin().locks.clear(mdt).await.expect("there is a session");
         assert!(of(mdt).unused == 0 && of(mdt).max == 200, "{:?}", of(mdt));
-        assert!(client.admin().set_locks_max(TargetId::ost(7), 1).await.is_err());
+        assert!(client.admin().locks.set_max(TargetId::ost(7), 1).await.is_err());
     });
 }
 
@@ -142,11 +142,12 @@ fn locks_go_when_they_are_as_old_as_was_said() {
         client.files().fsync(handle).await.expect("it is durable");
         rt.sleep(Duration::from_secs(100)).await;
         let count =
-            || client.admin().lock_uses().iter().find(|of| of.target == TargetId::ost(0)).map(|of| of.count);
+            || client.admin().locks.uses().iter().find(|of| of.target == TargetId::ost(0)).map(|of| of.count);
         assert_eq!(count(), Some(1), "ten minutes are not over");
         client
             .admin()
-            .set_locks_age_max(TargetId::ost(0), Duration::from_secs(30))
+            .locks
+            .set_age_max(TargetId::ost(0), Duration::from_secs(30))
             .expect("there is a session");
         rt.sleep(Duration::from_secs(6)).await;
         assert_eq!(count(), Some(0));

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::control::Handle;
-use super::world::{Power, World};
+use super::machines::Power;
+use super::world::World;
 
 /// When the power is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,15 +61,16 @@ impl Handle {
     /// Has the node lose power at the `count`th of such steps from now on, from 1. A crash or a restart before ends the plan.
     pub fn crash_at(&self, name: &str, step: Step, count: u64) {
         self.shared().with(|world| {
-            let id = world.id(name);
-            world.nodes[id as usize].doom = Some((step, count));
+            let id = world.machines.id(name);
+            world.machines.nodes[id as usize].doom = Some((step, count));
         });
     }
 
     /// Cuts the power at a sync to come, in place of what was planned before. Syncs are counted from now on.
     pub fn plan_power_cut(&self, cut: &PowerCut) {
         self.shared().with(|world| {
-            let ids = |names: &[String]| names.iter().map(|name| world.id(name)).collect::<Vec<u32>>();
+            let ids =
+                |names: &[String]| names.iter().map(|name| world.machines.id(name)).collect::<Vec<u32>>();
             let (watched, with) = (ids(&cut.watched), ids(&cut.with));
             world.plan = Plan {
                 watched: watched.into_iter().collect(),
@@ -89,7 +91,7 @@ impl Handle {
     pub fn power_was_cut(&self) -> Option<String> {
         self.shared().with(|world| {
             let node = world.plan.struck?;
-            Some(world.nodes[node as usize].name.to_string())
+            Some(world.machines.nodes[node as usize].name.to_string())
         })
     }
 }
@@ -97,7 +99,7 @@ impl Handle {
 impl World {
     /// A node does something; true if it loses power by that.
     pub(super) fn count_step(&mut self, node: u32, step: Step) -> bool {
-        let doom = &mut self.nodes[node as usize].doom;
+        let doom = &mut self.machines.nodes[node as usize].doom;
         let Some((at, count)) = doom.as_mut().filter(|(at, _)| *at == step) else { return false };
         let _ = at;
         *count = count.saturating_sub(1);

@@ -107,11 +107,11 @@ impl World {
         future: BoxFuture<'static, ()>,
         location: &'static Location<'static>,
     ) -> Option<BoxFuture<'static, ()>> {
-        if !self.lives(node, incarnation) {
+        if !self.machines.lives(node, incarnation) {
             return Some(future);
         }
-        let ready = self.ready.clone();
-        let list = &mut self.nodes[node as usize].tasks;
+        let ready = self.machines.ready.clone();
+        let list = &mut self.machines.nodes[node as usize].tasks;
         let position = list.len();
         let key = self.tasks.insert_with(|key| {
             let waking = Waking::new(key, ready);
@@ -119,8 +119,8 @@ impl World {
             Task { node, position, location, waking, body: Some(Body { future, waker }) }
         });
         list.push(key);
-        self.stats(node).spawns += 1;
-        self.note(Kind::Spawn, node, u64::from(key.index));
+        self.machines.stats(node).spawns += 1;
+        self.machines.note(Kind::Spawn, node, u64::from(key.index));
         if let Some(task) = self.tasks.get(key) {
             task.waking.wake_by_ref();
         }
@@ -131,7 +131,7 @@ impl World {
     pub(super) fn begin_poll(&mut self, key: Key) -> Option<(u32, Body)> {
         let task = self.tasks.get_mut(key)?;
         let node = task.node;
-        let state = &mut self.nodes[node as usize];
+        let state = &mut self.machines.nodes[node as usize];
         if state.paused {
             // It stays marked as queued: the node's list is its queue now.
             state.parked.push(key);
@@ -140,15 +140,15 @@ impl World {
         task.waking.taken();
         let body = task.body.take().expect("one thread polls a task once at a time");
         state.stats.polls += 1;
-        self.left.polling = true;
-        self.clock.count_poll(&self.options);
-        self.note(Kind::Poll, node, u64::from(key.index));
+        self.machines.left.polling = true;
+        self.machines.clock.count_poll(&self.machines.options);
+        self.machines.note(Kind::Poll, node, u64::from(key.index));
         Some((node, body))
     }
 
     /// Puts a task back that is not done; gives its future back if the node crashed meanwhile.
     pub(super) fn end_poll(&mut self, key: Key, body: Body) -> Option<Body> {
-        self.left.polling = false;
+        self.machines.left.polling = false;
         match self.tasks.get_mut(key) {
             Some(task) => {
                 task.body = Some(body);
@@ -160,9 +160,9 @@ impl World {
 
     /// Forgets a task that is done.
     pub(super) fn end_task(&mut self, key: Key) {
-        self.left.polling = false;
+        self.machines.left.polling = false;
         let Some(task) = self.tasks.remove(key) else { return };
-        let list = &mut self.nodes[task.node as usize].tasks;
+        let list = &mut self.machines.nodes[task.node as usize].tasks;
         list.swap_remove(task.position);
         if let Some(moved) = list.get(task.position) {
             self.tasks.get_mut(*moved).expect("a node lists its living tasks").position = task.position;
@@ -171,11 +171,11 @@ impl World {
 
     /// Takes all tasks from a node; the caller drops the futures outside of the world's lock.
     pub(super) fn take_tasks(&mut self, node: u32) {
-        let state = &mut self.nodes[node as usize];
+        let state = &mut self.machines.nodes[node as usize];
         state.parked.clear();
         for key in std::mem::take(&mut state.tasks) {
             if let Some(task) = self.tasks.remove(key) {
-                self.left.garbage.extend(task.body);
+                self.machines.left.garbage.extend(task.body);
             }
         }
     }

@@ -13,6 +13,7 @@ mod clock;
 mod control;
 mod cut;
 mod executor;
+mod machines;
 mod node;
 mod options;
 mod rng;

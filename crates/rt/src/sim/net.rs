@@ -62,7 +62,7 @@ struct Half {
 
 impl Drop for Half {
     fn drop(&mut self) {
-        self.node.shared.with(|world| world.release_half(self.connection, self.end));
+        self.node.shared.with(|world| world.net.release_half(&mut world.machines, self.connection, self.end));
     }
 }
 
@@ -75,17 +75,21 @@ impl Net {
     /// free one.
     pub async fn listen(&self, addr: &Addr) -> io::Result<Listener> {
         let node = self.node.clone();
-        let (addr, number) = node.shared.with(|world| world.listen(node.id, node.incarnation, addr))?;
+        let (addr, number) = node
+            .shared
+            .with(|world| world.net.listen(&mut world.machines, node.id, node.incarnation, addr))?;
         Ok(Listener { node, addr, number })
     }
 
     /// Connects to the node that listens at `addr`.
     pub async fn connect(&self, addr: &Addr) -> io::Result<Conn> {
         let node = &self.node;
-        let connection = node.shared.with(|world| world.connect(node.id, node.incarnation, addr))?;
+        let connection = node
+            .shared
+            .with(|world| world.net.connect(&mut world.machines, node.id, node.incarnation, addr))?;
         // From here on the handles give the connection up if the caller does.
         let conn = conn(node, connection, CONNECTOR, addr.clone());
-        poll_fn(|cx| node.shared.with(|world| world.poll_connected(connection, cx.waker()))).await?;
+        poll_fn(|cx| node.shared.with(|world| world.net.poll_connected(connection, cx.waker()))).await?;
         Ok(conn)
     }
 }
@@ -101,9 +105,11 @@ impl Listener {
     /// The next connection.
     pub async fn accept(&mut self) -> io::Result<Conn> {
         let node = &self.node;
-        let (connection, peer) =
-            poll_fn(|cx| node.shared.with(|world| world.poll_accept(&self.addr, self.number, cx.waker())))
-                .await?;
+        let (connection, peer) = poll_fn(|cx| {
+            node.shared
+                .with(|world| world.net.poll_accept(&mut world.machines, &self.addr, self.number, cx.waker()))
+        })
+        .await?;
         Ok(conn(node, connection, ACCEPTOR, peer))
     }
 
@@ -115,7 +121,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.node.shared.with(|world| world.stop_listening(&self.addr, self.number));
+        self.node.shared.with(|world| world.net.stop_listening(&mut world.machines, &self.addr, self.number));
     }
 }
 
@@ -137,7 +143,9 @@ impl Sender {
 
     /// Ends the connection for both directions. What was sent before may still arrive.
     pub fn close(&self) {
-        self.node.shared.with(|world| world.close(self.half.connection, self.half.end));
+        self.node
+            .shared
+            .with(|world| world.net.close(&mut world.machines, self.half.connection, self.half.end));
     }
 }
 
@@ -164,14 +172,18 @@ impl Drop for Sending<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             let half = &self.sender.half;
-            half.node.shared.with(|world| world.leave_send_queue(half.connection, half.end, ticket));
+            half.node.shared.with(|world| {
+                world.net.leave_send_queue(&mut world.machines, half.connection, half.end, ticket)
+            });
         }
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.node.shared.with(|world| world.deafen(self.half.connection, self.half.end));
+        self.node
+            .shared
+            .with(|world| world.net.deafen(&mut world.machines, self.half.connection, self.half.end));
     }
 }
 
@@ -180,14 +192,17 @@ impl Receiver {
     pub async fn recv(&mut self) -> io::Result<Frame> {
         let Half { connection, end, .. } = self.half;
         loop {
-            let frame =
-                poll_fn(|cx| self.node.shared.with(|world| world.poll_recv(connection, end, cx.waker())))
-                    .await?;
+            let frame = poll_fn(|cx| {
+                self.node
+                    .shared
+                    .with(|world| world.net.poll_recv(&mut world.machines, connection, end, cx.waker()))
+            })
+            .await?;
             match self.checked(frame) {
                 Ok(Some(frame)) => return Ok(frame),
                 Ok(None) => {}
                 Err(error) => {
-                    self.node.shared.with(|world| world.close(connection, end));
+                    self.node.shared.with(|world| world.net.close(&mut world.machines, connection, end));
                     return Err(error);
                 }
             }

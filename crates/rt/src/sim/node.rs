@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::slab::Key;
-use super::world::Shared;
+use super::world::{Shared, World};
 use super::{disk, net};
 use crate::BoxFuture;
 use crate::memory::Memory;
@@ -30,6 +30,20 @@ pub struct Node {
 }
 
 impl Node {
+    /// The handle of a node as it is now.
+    pub(super) fn of(shared: &Arc<Shared>, world: &World, id: u32) -> Node {
+        let state = &world.machines.nodes[id as usize];
+        Node {
+            shared: shared.clone(),
+            name: state.name.clone(),
+            id,
+            incarnation: state.incarnation,
+            memory: state.memory.clone(),
+            clock_offset: state.clock_offset,
+            wall_offset: state.wall_offset,
+        }
+    }
+
     /// The memory of this incarnation.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
@@ -42,7 +56,7 @@ impl Node {
 
     /// Whether this incarnation still lives.
     pub fn is_alive(&self) -> bool {
-        self.shared.with(|world| world.lives(self.id, self.incarnation))
+        self.shared.with(|world| world.machines.lives(self.id, self.incarnation))
     }
 
     /// Time of the node's own clock.
@@ -62,7 +76,7 @@ impl Node {
 
     /// A microsecond for each turn that a task of the node had.
     pub fn processor_time(&self) -> Duration {
-        Duration::from_micros(self.shared.with(|world| world.stats(self.id).polls))
+        Duration::from_micros(self.shared.with(|world| world.machines.stats(self.id).polls))
     }
 
     /// Waits until the node's clock shows `time`.
@@ -90,7 +104,7 @@ impl Node {
 
     /// Fills `bytes` from the node's own stream.
     pub fn random_bytes(&self, bytes: &mut [u8]) {
-        self.shared.with(|world| world.nodes[self.id as usize].rng.fill(bytes));
+        self.shared.with(|world| world.machines.nodes[self.id as usize].rng.fill(bytes));
     }
 
     /// The node's disk.
@@ -122,12 +136,12 @@ impl Future for Sleep<'_> {
         }
         node.shared.with(|world| {
             if let Some(timer) = sleep.timer
-                && world.clock.update_timer(timer, cx.waker())
+                && world.machines.clock.update_timer(timer, cx.waker())
             {
                 return;
             }
-            if world.lives(node.id, node.incarnation) {
-                sleep.timer = Some(world.clock.start_timer(node.id, sleep.time, cx.waker().clone()));
+            if world.machines.lives(node.id, node.incarnation) {
+                sleep.timer = Some(world.machines.clock.start_timer(node.id, sleep.time, cx.waker().clone()));
             }
         });
         Poll::Pending
@@ -137,7 +151,7 @@ impl Future for Sleep<'_> {
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
         if let Some(timer) = self.timer {
-            self.node.shared.with(|world| world.clock.cancel_timer(timer));
+            self.node.shared.with(|world| world.machines.clock.cancel_timer(timer));
         }
     }
 }

@@ -53,7 +53,7 @@ impl Sim {
     /// Runs the world until `future` is done. Panics, with the seed and what waits for what, if it cannot be done,
     /// or is not within `Options::run_limit`.
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
-        let limit = self.shared().with(|world| world.options.run_limit);
+        let limit = self.shared().with(|world| world.machines.options.run_limit);
         let mut result = None;
         let outcome = self.drive(future, limit, &mut result);
         match result {
@@ -113,7 +113,7 @@ impl Sim {
                 if key != ROOT {
                     self.poll_task(key);
                 } else {
-                    self.shared().with(|world| world.clock.count_poll(&world.options));
+                    self.shared().with(|world| world.machines.clock.count_poll(&world.machines.options));
                     if poll_root() {
                         return Outcome::Done;
                     }
@@ -158,7 +158,7 @@ impl Sim {
     }
 
     fn name_of(&self, node: u32) -> String {
-        self.shared().with(|world| world.nodes[node as usize].name.to_string())
+        self.shared().with(|world| world.machines.nodes[node as usize].name.to_string())
     }
 
     fn fail(&self, who: &str, panic: &(dyn Any + Send)) -> ! {

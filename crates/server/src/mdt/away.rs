@@ -44,7 +44,7 @@ impl Osts {
         let targets = layout.components.iter().flat_map(|component| component.targets.iter());
         for ost in targets.filter_map(|target| target.ost()).take(LOOKED_AT) {
             let Some(import) = self.import(ost).filter(|import| import.is_lost()) else { continue };
-            if self.away().looked_after.lock().insert(ost) {
+            if self.choice.away.looked_after.lock().insert(ost) {
                 self.rt().spawn(self.clone().until_reached(ost, import));
             }
         }
@@ -56,7 +56,7 @@ impl Osts {
         let named = hint.osts.iter().chain(hint.parts.iter().flat_map(|part| &part.osts));
         let lost = named.filter_map(|ost| Some((*ost, self.import(*ost).filter(|import| import.is_lost())?)));
         let lost: BTreeMap<OstIndex, Arc<Import>> = lost.collect();
-        if lost.keys().any(|ost| self.away().avoided.lock().contains(ost)) {
+        if lost.keys().any(|ost| self.choice.away.avoided.lock().contains(ost)) {
             return Err(Code::Inactive);
         }
         let look = lost.values().map(|import| self.rt().timeout(GRACE, is_reached(import)));
@@ -68,15 +68,15 @@ impl Osts {
         let reached = self.stop().unless(self.rt().timeout(GRACE, is_reached(&import))).await;
         if reached == Some(None) {
             tracing::warn!(%ost, "an OST is not reached: new files keep away from it until it is");
-            self.away().avoided.lock().insert(ost);
+            self.choice.away.avoided.lock().insert(ost);
             self.reorder_now().await;
             if self.stop().unless(is_reached(&import)).await == Some(true) {
                 tracing::info!(%ost, "an OST is reached again: new files may lie there");
-                self.away().avoided.lock().remove(&ost);
+                self.choice.away.avoided.lock().remove(&ost);
                 self.reorder_now().await;
             }
         }
-        self.away().looked_after.lock().remove(&ost);
+        self.choice.away.looked_after.lock().remove(&ost);
     }
 
     /// New files lie where the OSTs are that are not avoided.

@@ -164,7 +164,7 @@ fn percent(text: &str) -> Result<u64, Code> {
 impl Osts {
     /// Has the OSTs asked how much room they have, if that is not known well enough and there is a choice.
     pub(super) fn look_at_room(self: &Arc<Self>) {
-        if !self.qos().begin(self.rt().now()) {
+        if !self.choice.qos.begin(self.rt().now()) {
             return;
         }
         let osts = self.clone();
@@ -172,7 +172,7 @@ impl Osts {
             let there: Vec<OstIndex> = osts.table().osts().collect();
             let asked = if there.len() < 2 { &[][..] } else { &there };
             let Some(answers) = osts.stop().unless(osts.spaces_of(asked)).await else { return };
-            if osts.qos().end(&answers, osts.rt().now())
+            if osts.choice.qos.end(&answers, osts.rt().now())
                 && let Some(Err(error)) = osts.stop().unless(osts.reorder()).await
             {
                 tracing::error!(%error, "which OSTs new files take by their room");
@@ -193,7 +193,7 @@ impl Osts {
     /// As Lustre has them, below `lod`.
     pub fn qos_parameters<'a>(self: &'a Arc<Osts>, tree: &mut TargetTree<'a>) {
         let shown =
-            |percent: fn(&Rule) -> u64| move || format!("{}%", percent(&self.qos().state.lock().rule));
+            |percent: fn(&Rule) -> u64| move || format!("{}%", percent(&self.choice.qos.state.lock().rule));
         let threshold = Parameter::text("qos_threshold_rr", shown(|rule| rule.threshold_pct));
         tree.of_layouts(threshold.settable(PERCENT, |text: &str| {
             let threshold_pct = percent(text)?;
@@ -206,10 +206,10 @@ impl Osts {
             self.set_rule(|rule| rule.prio_free_pct = prio_free_pct);
             Ok(())
         }));
-        let maxage = Parameter::gauge("qos_maxage", Unit::Seconds, || self.qos().state.lock().maxage_s);
+        let maxage = Parameter::gauge("qos_maxage", Unit::Seconds, || self.choice.qos.state.lock().maxage_s);
         tree.of_layouts(maxage.settable(SECONDS, |text: &str| {
             let maxage_s = text.trim().parse().ok().filter(|seconds| *seconds > 0).ok_or(Code::Invalid)?;
-            let mut state = self.qos().state.lock();
+            let mut state = self.choice.qos.state.lock();
             state.maxage_s = maxage_s;
             state.old_at = self.rt().now();
             Ok(())
@@ -218,7 +218,7 @@ impl Osts {
     }
 
     fn set_rule(self: &Arc<Osts>, change: impl FnOnce(&mut Rule)) {
-        change(&mut self.qos().state.lock().rule);
+        change(&mut self.choice.qos.state.lock().rule);
         let osts = self.clone();
         self.rt().spawn(async move {
             if let Some(Err(error)) = osts.stop().unless(osts.reorder()).await {
@@ -234,7 +234,7 @@ impl Osts {
         let avoided: BTreeSet<OstIndex> = table.order.avoided().iter().copied().collect();
         let mut counts: BTreeMap<OstIndex, u64> = BTreeMap::new();
         turns.iter().for_each(|ost| *counts.entry(*ost).or_default() += 1);
-        let state = self.qos().state.lock();
+        let state = self.choice.qos.state.lock();
         let line = |ost: OstIndex| {
             let weight = match turns.is_empty() {
                 true => u64::from(!avoided.contains(&ost)),

@@ -106,12 +106,12 @@ impl Osts {
             let name = |last: &str| format!("pool.{pool}.{last}");
             let own = || pool.to_owned();
             let (a, b, c, d, e, f) = (own(), own(), own(), own(), own(), own());
-            let target = Parameter::text(name("spill_target"), move || self.spills().of(&a).target);
+            let target = Parameter::text(name("spill_target"), move || self.choice.spills.of(&a).target);
             tree.of_layouts(
                 target.settable(TARGET, move |text: &str| self.set_spill_target(&b, text.trim())),
             );
             let threshold = Parameter::gauge(name("spill_threshold_pct"), Unit::None, move || {
-                self.spills().of(&c).threshold_pct
+                self.choice.spills.of(&c).threshold_pct
             });
             tree.of_layouts(threshold.settable(THRESHOLD, move |text: &str| {
                 let pct = text.trim().parse().ok().filter(|pct| *pct <= 100).ok_or(Code::Invalid)?;
@@ -121,10 +121,10 @@ impl Osts {
                 })
             }));
             tree.of_layouts(Parameter::gauge(name("spill_is_active"), Unit::None, move || {
-                u8::from(self.spills().active.lock().contains_key(&e))
+                u8::from(self.choice.spills.active.lock().contains_key(&e))
             }));
             tree.of_layouts(Parameter::counter(name("spill_hit"), Unit::None, move || {
-                self.spills().hits.lock().get(&f).copied().unwrap_or(0)
+                self.choice.spills.hits.lock().get(&f).copied().unwrap_or(0)
             }));
         }
     }
@@ -138,21 +138,21 @@ impl Osts {
     }
 
     fn set_spill(self: &Arc<Osts>, pool: &str, change: impl FnOnce(&mut Wanted)) -> Result<(), Code> {
-        self.spills().set(pool, change)?;
-        if !std::mem::replace(&mut *self.spills().is_watched.lock(), true) {
+        self.choice.spills.set(pool, change)?;
+        if !std::mem::replace(&mut *self.choice.spills.is_watched.lock(), true) {
             let osts = self.clone();
             self.rt().spawn(async move { osts.watch_spills().await });
         }
-        self.spills().changed.notify_one();
+        self.choice.spills.changed.notify_one();
         Ok(())
     }
 
     /// Looks at the space of pools that may spill, as long as there are any.
     async fn watch_spills(self: Arc<Osts>) {
         loop {
-            let wanted = self.spills().to_watch();
+            let wanted = self.choice.spills.to_watch();
             let Some(active) = self.stop().unless(self.full_of(&wanted)).await else { return };
-            let before = std::mem::replace(&mut *self.spills().active.lock(), active.clone());
+            let before = std::mem::replace(&mut *self.choice.spills.active.lock(), active.clone());
             if before != active {
                 tracing::info!(?active, "pools spill from here to there");
                 if let Some(Err(error)) = self.stop().unless(self.reorder()).await {
@@ -160,13 +160,13 @@ impl Osts {
                 }
             }
             {
-                let mut is_watched = self.spills().is_watched.lock();
-                if active.is_empty() && self.spills().to_watch().is_empty() {
+                let mut is_watched = self.choice.spills.is_watched.lock();
+                if active.is_empty() && self.choice.spills.to_watch().is_empty() {
                     *is_watched = false;
                     return;
                 }
             }
-            let pause = self.rt().timeout(self.qos().maxage(), self.spills().changed.notified());
+            let pause = self.rt().timeout(self.choice.qos.maxage(), self.choice.spills.changed.notified());
             if self.stop().unless(pause).await.is_none() {
                 return;
             }

@@ -62,7 +62,7 @@ async fn size(client: &Client, fid: Fid) -> u64 {
 
 /// The OSTs with which a client has had a session.
 fn osts(client: &Client) -> usize {
-    client.admin().ost_uses().len()
+    client.admin().memory.ost_uses().len()
 }
 
 /// Asks that an OST answers, or an MDT.

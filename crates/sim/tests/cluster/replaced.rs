@@ -309,7 +309,7 @@ fn what_was_taken_out_is_asked_no_more_and_can_come_back() {
             }
         };
         // It keeps what it has written, and would read it without that OST.
-        client.admin().clear_locks(TargetId::ost(LOST.0)).await.expect("it is known");
+        client.admin().locks.clear(TargetId::ost(LOST.0)).await.expect("it is known");
         cluster.remove(TargetId::ost(LOST.0)).await;
         rt.sleep(Duration::from_secs(2)).await;
         assert_eq!(spread("without").await, OSTS - 1);

@@ -122,10 +122,10 @@ impl Ahead {
                 state.dirs.set_spread(create.parent, spread.clone());
             }
             if let Some(create) = create {
-                self.meta.promise_kept_in(create.parent, transno);
+                self.meta.promises.promise_kept_in(create.parent, transno);
             }
             let attr = kept.attr.as_ref().filter(|_| self.targets.pending.changes_of(fid) == 1);
-            self.meta.promise_kept(asked, fid, (kept.lock, transno), attr)
+            self.meta.promises.promise_kept(asked, fid, (kept.lock, transno), attr)
         };
         let lacking = if create.is_some() { FORETOLD & !kept.lock.bits } else { 0 };
         let is_dir = create.is_some_and(|create| create.open & OPEN_ALONE != 0);
@@ -139,9 +139,9 @@ impl Ahead {
         let (ahead, dir) = (self.clone(), create.map_or(fid, |create| create.parent));
         self.forgetting.add(&[dir]);
         self.rt.spawn(async move {
-            ahead.meta.revoke_bits(RevokeBits { fid, bits: lacking, number: 0 }).await;
+            ahead.meta.recalls.revoke_bits(RevokeBits { fid, bits: lacking, number: 0 }).await;
             if !as_told {
-                ahead.meta.copies.forget(vec![Forget::Attributes(fid)]).await;
+                ahead.meta.kernel.copies.forget(vec![Forget::Attributes(fid)]).await;
             }
             ahead.forgetting.end(&[dir]);
         });
@@ -152,7 +152,7 @@ impl Ahead {
         self.kept.fetch_add(1, Ordering::Relaxed);
         self.meta.changes.changed(fid, transno);
         // What answers brought since is forgotten, too, as the MDT has forgotten it.
-        self.meta.forget_nameless(fid);
+        self.meta.recalls.forget_nameless(fid);
     }
 
     /// The MDT has not done it: the handles of the file say so, and what was told is forgotten.
@@ -166,14 +166,14 @@ impl Ahead {
         }
         let mut forget = vec![Forget::Attributes(fid)];
         if let Some((parent, name)) = entry_of(promise) {
-            self.meta.promise_broken(parent, name, fid);
+            self.meta.promises.promise_broken(parent, name, fid);
             forget.extend([Forget::NamesOf(fid), Forget::Attributes(parent)]);
             self.state.lock().dirs.unmake(fid);
         } else {
-            self.meta.change_broken(fid);
+            self.meta.promises.change_broken(fid);
         }
         let ahead = self.clone();
-        self.rt.spawn(async move { ahead.meta.copies.forget(forget).await });
+        self.rt.spawn(async move { ahead.meta.kernel.copies.forget(forget).await });
     }
 }
 

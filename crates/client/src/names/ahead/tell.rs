@@ -46,7 +46,7 @@ impl Ahead {
         }
         let mut state = self.state.lock();
         let own = state.dirs.get(new.parent).filter(|_| state.waiting.len() < WAITING_MAX)?;
-        if !self.meta.may_foretell(new.parent, new.name, |dir| new.is_certain_in(dir)) {
+        if !self.meta.promises.may_foretell(new.parent, new.name, |dir| new.is_certain_in(dir)) {
             return None;
         }
         let fid = self.fids.at_hand(mdt.session())?;
@@ -59,14 +59,14 @@ impl Ahead {
             return None;
         }
         // Looked at after the other one can see this: of two that concern one name, one waits for the other.
-        let Some(dir) = self.meta.unchanging_dir(new.parent) else {
+        let Some(dir) = self.meta.promises.unchanging_dir(new.parent) else {
             self.targets.pending.end(&[new.parent, fid]);
             return None;
         };
         let attr = new.foretell(kind, &dir, fid);
         let lock = Granted { bits: FORETOLD, number: 0 };
         let entry = Entry { attr: attr.clone(), layout: layout.clone(), xattrs: false, lock };
-        self.meta.learn_promise(new.parent, new.name, new.time, &entry, new.target);
+        self.meta.promises.learn_promise(new.parent, new.name, new.time, &entry, new.target);
         let file = (kind == FileKind::File).then(|| self.data.files.get(fid));
         if let Some(file) = file.as_ref().filter(|_| new.open & OPEN_WRITE != 0) {
             file.inner.lock().is_unknown = true;
@@ -112,7 +112,7 @@ impl Ahead {
         if !self.targets.pending.begin(&fids) {
             return None;
         }
-        let Some(entry) = self.meta.change_ahead(fid, |entry| foretell::changed(entry, &set)) else {
+        let Some(entry) = self.meta.promises.change_ahead(fid, |entry| foretell::changed(entry, &set)) else {
             self.targets.pending.end(&fids);
             return None;
         };
@@ -125,7 +125,7 @@ impl Ahead {
 
     /// Each object of a file has to be told what becomes of it: the MDT writes much for many.
     fn has_few_objects(&self, fid: Fid) -> bool {
-        self.meta.known_entry(fid).is_some_and(|entry| are_few(&entry))
+        self.meta.kept.entry(fid).is_some_and(|entry| are_few(&entry))
     }
 
     /// Takes the only name of a file away of which nobody else can know, or of an empty directory, and has the MDT take it later; `None` if it has
@@ -143,26 +143,26 @@ impl Ahead {
         }
         let mut state = self.state.lock();
         state.dirs.get(parent).filter(|_| state.waiting.len() < WAITING_MAX)?;
-        let Known::File(fid) = self.meta.known_name(caller, parent, name) else { return None };
+        let Known::File(fid) = self.meta.kept.name(caller, parent, name) else { return None };
         let is_ours = match directory {
-            true => state.dirs.get(fid).is_some() && self.meta.is_empty_dir(fid),
+            true => state.dirs.get(fid).is_some() && self.meta.promises.is_empty_dir(fid),
             false => state.dirs.dir_of(fid) == Some(parent),
         };
         // One of many attributes or objects is asked for apart: the MDT has much to write for it.
         let is_small = |entry: &Entry| !entry.xattrs && are_few(entry);
-        let known = self.meta.known_entry(fid).filter(|entry| is_ours && is_small(entry))?;
-        if !self.meta.may_remove_ahead(parent, |dir| foretell::may_change(caller, dir)) {
+        let known = self.meta.kept.entry(fid).filter(|entry| is_ours && is_small(entry))?;
+        if !self.meta.promises.may_remove_ahead(parent, |dir| foretell::may_change(caller, dir)) {
             return None;
         }
-        let _leaving = self.meta.leaving_ahead(fid)?;
+        let _leaving = self.meta.opens.leaving_ahead(fid)?;
         if !self.targets.pending.begin(&[parent, fid]) {
             return None;
         }
-        if self.meta.is_changing(&[parent, fid]) {
+        if self.meta.promises.is_changing(&[parent, fid]) {
             self.targets.pending.end(&[parent, fid]);
             return None;
         }
-        self.meta.promise_removed(parent, name, fid, (time, directory));
+        self.meta.promises.promise_removed(parent, name, fid, (time, directory));
         state.dirs.unmake(fid);
         state.dirs.remove_file_of(parent, fid);
         state.dirs.remove(fid);
@@ -207,7 +207,7 @@ impl Ahead {
         let dir = create.parent;
         state.dirs.remove_file_of(dir, file.fid);
         file.inner.lock().is_unknown = false;
-        self.meta.promise_closed(file.fid);
+        self.meta.promises.promise_closed(file.fid);
         true
     }
 

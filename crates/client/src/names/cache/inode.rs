@@ -1,7 +1,6 @@
 //! What is kept of one file. Pure state.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use proto::wire::messages::{
 };
 use proto::{Attr, Fid, Name, Timestamp, Transno};
 
+use super::dir_names::DirNames;
 use super::table::UNIT_BYTES;
 use crate::Behind;
 
@@ -18,10 +18,6 @@ use crate::Behind;
 pub(super) const BITS: usize = LOCK_ALL.count_ones() as usize;
 /// Extended attributes that are kept of one file.
 const XATTRS_MAX: usize = 64;
-/// Names that a directory does not have, and that are kept even where there is little room.
-const ABSENT_KEPT: usize = 1024;
-/// Names of a directory of which it is not known whether they are there, for the others to be known.
-const DOUBTFUL_MAX: usize = 1024;
 /// Under these nobody else changes the data of a file, or moves it, or changes the entries of a directory.
 const MADE_BITS: u32 = LOCK_UPDATE | LOCK_LAYOUT;
 /// What the attributes are kept under.
@@ -100,20 +96,12 @@ pub(crate) struct Inode {
     pub(crate) stamp: u64,
     /// The name of it that was told last, if it is kept: it goes with the file.
     pub(super) named: Option<(Fid, Name)>,
-    /// Entries of a directory, with the stamp that the file had.
-    names: BTreeMap<Name, (Fid, u64)>,
-    /// Names that it does not have.
-    absent: BTreeSet<Name>,
-    /// Where the next look for names begins that mean nothing any more: behind this one.
-    swept: Option<Name>,
+    /// Of a directory.
+    pub(crate) names: DirNames,
     pub(crate) pages: Pages,
     pub(crate) xattrs: BTreeMap<Bytes, Option<Bytes>>,
     pub(crate) xattr_names: Option<Vec<Bytes>>,
     pub(crate) open: Option<OpenKept>,
-    /// This client made it and has had [`MADE_BITS`] since: nobody else has changed its data, or its entries.
-    made_here: bool,
-    /// Names of a directory that was made here of which it is not known whether they are there. Every other one is, if it is known.
-    doubtful: BTreeSet<Name>,
     /// Looked at since somebody last searched for one that can go.
     pub(crate) recent: bool,
 }
@@ -140,124 +128,23 @@ impl Inode {
         let values: usize = self.xattrs.values().map(bytes).sum();
         let names: usize = self.xattr_names.iter().flatten().map(Bytes::len).sum();
         let long = (values + names + bytes(&self.target)) / UNIT_BYTES as usize;
-        1 + self.names.len()
-            + self.absent.len()
-            + self.doubtful.len()
-            + self.xattrs.len()
-            + self.pages.entries
-            + long
-    }
-
-    /// What is kept of a name: which file it meant, with the stamp of that; `Some(None)`: there was no such name.
-    pub(crate) fn name(&self, name: &Name) -> Option<Option<(Fid, u64)>> {
-        match self.names.get(name) {
-            Some(known) => Some(Some(*known)),
-            None => self.is_absent(name).then_some(None),
-        }
-    }
-
-    /// Whether a name that is not kept is known not to be there.
-    fn is_absent(&self, name: &Name) -> bool {
-        self.made_here && !self.doubtful.contains(name) || self.absent.contains(name)
+        1 + self.names.count() + self.xattrs.len() + self.pages.entries + long
     }
 
     /// This client has just made it: nobody else has changed its data or its entries, as long as [`MADE_BITS`] are held.
     pub(crate) fn made(&mut self) {
-        self.made_here = self.has(MADE_BITS);
+        self.names.made(self.has(MADE_BITS));
     }
 
     /// Whether this client made it, and nobody else has changed its data or its entries since.
     pub(crate) fn is_made_here(&self) -> bool {
-        self.made_here
-    }
-
-    /// Whether it is a directory that certainly has no entry.
-    pub(super) fn is_empty_dir(&self) -> bool {
-        self.made_here && self.names.is_empty() && self.doubtful.is_empty()
-    }
-
-    /// The entries of a directory, if every one is known: it was made here, and there is no doubt about any name.
-    pub(super) fn entries(&self) -> Option<impl ExactSizeIterator<Item = (Name, Fid)>> {
-        let is_whole = self.made_here && self.doubtful.is_empty();
-        is_whole.then(|| self.names.iter().map(|(name, (fid, _))| (name.clone(), *fid)))
-    }
-
-    /// It is not known any more whether a name is there.
-    fn doubts(&mut self, name: &Name) {
-        if !self.made_here {
-            return;
-        }
-        self.doubtful.insert(name.clone());
-        if self.doubtful.len() > DOUBTFUL_MAX {
-            self.doubts_all();
-        }
-    }
-
-    /// The same of every name.
-    fn doubts_all(&mut self) {
-        self.made_here = false;
-        self.doubtful.clear();
-    }
-
-    /// Whether any name is kept.
-    pub(crate) fn has_names(&self) -> bool {
-        !self.names.is_empty() || !self.absent.is_empty()
-    }
-
-    /// Keeps what a name means.
-    pub(crate) fn learn_name(&mut self, name: Name, fid: Fid, stamp: u64) {
-        self.absent.remove(&name);
-        self.doubtful.remove(&name);
-        self.names.insert(name, (fid, stamp));
-    }
-
-    /// Keeps that there is no such name.
-    pub(crate) fn learn_absence(&mut self, name: Name) {
-        self.names.remove(&name);
-        self.doubtful.remove(&name);
-        if !self.made_here {
-            self.absent.insert(name);
-        }
-    }
-
-    /// Nothing is known of a name.
-    pub(crate) fn forget_name(&mut self, name: &Name) {
-        self.names.remove(name);
-        self.absent.remove(name);
-        self.doubts(name);
-    }
-
-    /// Nothing is known of any name.
-    pub(crate) fn forget_names(&mut self) {
-        (self.names, self.absent, self.swept) = Default::default();
-        self.doubts_all();
-    }
-
-    /// Some names and what they meant, other ones each time. Of those that are not there as many are forgotten,
-    /// if there are many.
-    pub(super) fn next_names(&mut self, count: usize) -> Vec<(Name, (Fid, u64))> {
-        for _ in 0..count.min(self.absent.len().saturating_sub(ABSENT_KEPT)) {
-            self.absent.pop_first();
-        }
-        let from = self.swept.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.names.range((from, Bound::Unbounded)).take(count);
-        let next: Vec<(Name, (Fid, u64))> = next.map(|(name, known)| (name.clone(), *known)).collect();
-        self.swept = next.last().map(|(name, _)| name.clone());
-        next
+        self.names.is_made_here()
     }
 
     /// The names of the file that were told mean nothing any more; `stamp` is for those that come. Gives the one that is known.
     pub(super) fn take_names(&mut self, stamp: u64) -> Option<DeadName> {
         let before = std::mem::replace(&mut self.stamp, stamp);
         self.named.take().map(|(dir, name)| DeadName { dir, name, stamp: before })
-    }
-
-    /// Forgets a name, if it is what it was.
-    pub(super) fn drop_name(&mut self, name: &Name, known: (Fid, u64)) {
-        if self.names.get(name) == Some(&known) {
-            self.names.remove(name);
-            self.doubts(name);
-        }
     }
 
     /// Bits were granted, with an answer that is kept.
@@ -403,11 +290,11 @@ impl Inode {
             self.entry = None;
         }
         if !self.has(MADE_BITS) {
-            self.doubts_all();
+            self.names.doubts_all();
         }
         if !self.has(LOCK_UPDATE) {
             self.pages.clear();
-            self.absent.clear();
+            self.names.forget_absent();
         }
         if !self.has(LOCK_XATTR) {
             self.xattrs.clear();
@@ -418,7 +305,7 @@ impl Inode {
     /// Takes everything away; returns the open file that nobody uses.
     pub(crate) fn revoke_all(&mut self) -> Option<OpenKept> {
         self.revoke(LOCK_ALL, u64::MAX);
-        self.forget_names();
+        self.names.forget_all();
         self.unused_open()
     }
 
@@ -520,10 +407,10 @@ pub(super) mod tests {
         let mut inode = Inode::default();
         inode.grant(granted(LOCK_UPDATE, 1));
         let name = |text: &'static str| Name::new(text.as_bytes()).expect("a plain name");
-        inode.learn_name(name("here"), Fid::ROOT, 1);
-        inode.learn_absence(name("not"));
+        inode.names.learn(name("here"), Fid::ROOT, 1);
+        inode.names.learn_absence(name("not"));
         inode.revoke(LOCK_UPDATE, 1);
-        let known = ["here", "not"].map(|text| inode.name(&name(text)));
+        let known = ["here", "not"].map(|text| inode.names.get(&name(text)));
         assert_eq!(known, [Some(Some((Fid::ROOT, 1))), None], "a positive name is the other file's");
     }
 
@@ -534,33 +421,27 @@ pub(super) mod tests {
             let mut dir = Inode::default();
             dir.grant(granted(MADE_BITS, 1));
             dir.made();
-            dir.learn_name(name("here"), Fid::ROOT, 1);
+            dir.names.learn(name("here"), Fid::ROOT, 1);
             dir
         };
-        let known = |dir: &Inode| ["here", "not"].map(|text| dir.name(&name(text)));
+        let known = |dir: &Inode| ["here", "not"].map(|text| dir.names.get(&name(text)));
         let here = Some(Some((Fid::ROOT, 1)));
         let mut dir = made();
         assert_eq!(known(&dir), [here, Some(None)]);
-        dir.forget_name(&name("not"));
+        dir.names.forget(&name("not"));
         assert_eq!(known(&dir), [here, None], "a change of it is under way");
-        dir.learn_absence(name("not"));
+        dir.names.learn_absence(name("not"));
         assert_eq!(known(&dir), [here, Some(None)]);
-        dir.drop_name(&name("here"), (Fid::ROOT, 1));
+        dir.names.forget_known(&name("here"), (Fid::ROOT, 1));
         assert_eq!(known(&dir), [None, Some(None)], "it was given up for want of room");
-        dir.learn_name(name("here"), Fid::ROOT, 1);
+        dir.names.learn(name("here"), Fid::ROOT, 1);
         dir.revoke(LOCK_UPDATE, 1);
         assert_eq!(known(&dir), [here, None], "others may make entries");
         dir.grant(granted(LOCK_UPDATE, 2));
         assert_eq!(known(&dir), [here, None], "others may have made some");
         let mut dir = made();
-        dir.forget_names();
+        dir.names.forget_all();
         assert_eq!(known(&dir), [None, None]);
-        let mut dir = made();
-        for number in 0..=DOUBTFUL_MAX {
-            let number = Bytes::from(number.to_string());
-            dir.forget_name(&Name::new(number).expect("a plain name"));
-        }
-        assert_eq!((known(&dir), dir.doubtful.len()), ([here, None], 0));
         let mut late = Inode::default();
         late.made();
         assert_eq!(known(&late), [None, None], "its lock was called back before the answer came");

@@ -4,7 +4,7 @@
 use proto::types::MODE_KIND;
 use proto::{Fid, Name};
 
-use super::MetadataCache;
+use super::Kept;
 use super::inode::Inode;
 use crate::{Behind, Page, PageEntry};
 
@@ -13,7 +13,7 @@ const ENTRIES_MAX: usize = 16_384;
 /// Most entries of a page.
 const PAGE_ENTRIES_MAX: usize = 2048;
 
-impl MetadataCache {
+impl Kept {
     /// A page of a directory behind a position, in the order in which the MDT would give it; `None` if it has to be asked.
     pub(crate) fn own_page(&self, dir: Fid, behind: &Behind) -> Option<Page> {
         // Whoever sees elsewhere what a change under way has done must not see here that it has not.
@@ -44,15 +44,6 @@ impl MetadataCache {
     }
 }
 
-impl MetadataCache {
-    /// A file has another name now, in another directory perhaps.
-    pub(crate) fn has_moved(&self, fid: Fid) {
-        if let Some(inode) = self.inodes.part(fid).inodes.get_mut(&fid) {
-            inode.named = None;
-        }
-    }
-}
-
 impl Inode {
     /// The directory that has the file, if that cannot change unseen.
     fn parent(&self) -> Option<Fid> {
@@ -61,7 +52,7 @@ impl Inode {
 
     /// The entries of a directory behind a position, with the hashes of their names, if all are known and there are not too many.
     fn names_behind(&self, behind: &Behind) -> Option<Vec<(u64, Name, Fid)>> {
-        let names = self.entries().filter(|names| names.len() <= ENTRIES_MAX)?;
+        let names = self.names.entries().filter(|names| names.len() <= ENTRIES_MAX)?;
         let hashed = names.map(|(name, fid)| (name.hash(), name, fid));
         Some(hashed.filter(|(cookie, name, _)| behind.has_name_behind(*cookie, name)).collect())
     }

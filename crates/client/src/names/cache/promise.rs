@@ -7,12 +7,25 @@ use proto::wire::messages::{Entry, Granted};
 use proto::{Attr, Fid, FileKind, Name, Timestamp, Transno};
 
 use super::inode::{ATTR_BITS, Inode};
-use super::{Asked, MetadataCache};
+use super::{Answers, Asked, Inodes, Kept, Recalls};
 
-impl MetadataCache {
+/// Keeps what was told ahead as if the MDT had made it.
+pub(crate) struct Promises {
+    inodes: Arc<Inodes>,
+    kept: Arc<Kept>,
+    answers: Arc<Answers>,
+    recalls: Arc<Recalls>,
+}
+
+impl Promises {
+    /// Nothing was told ahead yet.
+    pub(super) fn new(kept: Arc<Kept>, answers: Arc<Answers>, recalls: Arc<Recalls>) -> Promises {
+        Promises { inodes: kept.inodes.clone(), kept, answers, recalls }
+    }
+
     /// Whether all of a directory is known, `permits` what is kept of it, and it has no `name`.
     pub(crate) fn may_foretell(&self, dir: Fid, name: &Name, permits: impl FnOnce(&Entry) -> bool) -> bool {
-        if !self.may_use(dir) {
+        if !self.kept.may_use(dir) {
             return false;
         }
         let mut part = self.inodes.part(dir);
@@ -21,7 +34,7 @@ impl MetadataCache {
             return false;
         };
         dir.recent = true;
-        dir.name(name) == Some(None) && dir.entry.as_ref().is_some_and(|entry| permits(entry))
+        dir.names.get(name) == Some(None) && dir.entry.as_ref().is_some_and(|entry| permits(entry))
     }
 
     /// The attributes of a directory, if this client is not about to change it.
@@ -35,7 +48,7 @@ impl MetadataCache {
 
     /// Keeps a file that the MDT will make, as if it had: what questions of before bring of its directory is old.
     pub(crate) fn learn_promise(
-        self: &Arc<Self>,
+        &self,
         parent: Fid,
         name: &Name,
         time: Timestamp,
@@ -46,7 +59,7 @@ impl MetadataCache {
         self.inodes.changed_now(&[parent]);
         self.inodes.part(parent).change(parent, |dir| dir.promised(time, i32::from(kind == FileKind::Dir)));
         let asked = self.inodes.ask();
-        self.learn_made(&asked, parent, name, entry);
+        self.answers.learn_made(&asked, parent, name, entry);
         if kind == FileKind::Symlink {
             let target = Bytes::copy_from_slice(target);
             self.inodes.part(fid).change(fid, |link| link.target = Some(target));
@@ -60,7 +73,7 @@ impl MetadataCache {
         fid: Fid,
         change: impl FnOnce(&Entry) -> Option<Attr>,
     ) -> Option<Entry> {
-        if !self.may_use(fid) || self.inodes.is_changing(fid) {
+        if !self.kept.may_use(fid) || self.inodes.is_changing(fid) {
             return None;
         }
         self.inodes.changed_now(&[fid]);
@@ -82,17 +95,18 @@ impl MetadataCache {
 
     /// Whether what is kept of a directory `permits` that an entry goes.
     pub(crate) fn may_remove_ahead(&self, dir: Fid, permits: impl FnOnce(&Entry) -> bool) -> bool {
-        self.known_entry(dir).is_some_and(|entry| permits(&entry))
+        self.kept.entry(dir).is_some_and(|entry| permits(&entry))
     }
 
     /// Whether a directory certainly has no entry.
     pub(crate) fn is_empty_dir(&self, dir: Fid) -> bool {
-        self.may_use(dir) && self.inodes.part(dir).inodes.get(&dir).is_some_and(Inode::is_empty_dir)
+        self.kept.may_use(dir)
+            && self.inodes.part(dir).inodes.get(&dir).is_some_and(|dir| dir.names.is_empty())
     }
 
     /// The MDT will take the last name of a file, or of an empty directory, away.
     pub(crate) fn promise_removed(
-        self: &Arc<Self>,
+        &self,
         parent: Fid,
         name: &Name,
         fid: Fid,
@@ -101,9 +115,9 @@ impl MetadataCache {
         self.inodes.changed_now(&[parent, fid]);
         self.inodes.part(parent).change(parent, |dir| {
             dir.promised(time, -i32::from(directory));
-            dir.learn_absence(name.clone());
+            dir.names.learn_absence(name.clone());
         });
-        self.forget_nameless(fid);
+        self.recalls.forget_nameless(fid);
     }
 
     /// It will be made as a file that nobody has open: the MDT will know its size.
@@ -132,13 +146,13 @@ impl MetadataCache {
     }
 
     /// The MDT has not made it.
-    pub(crate) fn promise_broken(self: &Arc<Self>, parent: Fid, name: &Name, fid: Fid) {
+    pub(crate) fn promise_broken(&self, parent: Fid, name: &Name, fid: Fid) {
         self.inodes.changed_now(&[parent, fid]);
         self.inodes.part(parent).change(parent, |dir| {
             dir.changed();
-            dir.forget_name(name);
+            dir.names.forget(name);
         });
-        self.forget_nameless(fid);
+        self.recalls.forget_nameless(fid);
     }
 
     /// The MDT has not changed its attributes.

@@ -1,21 +1,22 @@
 //! Every file of which something is kept.
 //!
-//! An answer is kept only if nothing of the file was changed by this client, and nothing of it called back, since it
-//! was asked for: requests, replies and callbacks pass each other on the way.
+//! An answer is kept only if nothing of the file was called back, since it was asked for, and nothing changed by this client
+//! ([`super::asked`]): requests, replies and callbacks pass each other on the way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use proto::second_chance::{Look, Round};
 use proto::wire::messages::{Granted, LOCK_ALL};
-use proto::{Fid, Name, Shards};
+use proto::{Fid, Shards};
 use rt::memory::{Share, User};
 use rt::sync::oneshot;
 use smallvec::SmallVec;
 
+use super::asked::{Asked, Requests};
 use super::gate::{Filling, Gate};
-use super::inode::{BITS, DeadName, Inode, OpenKept, Touch};
+use super::inode::{BITS, DeadName, Inode, OpenKept};
 use crate::lock::Keep;
 use crate::order::{CHANGES, INODES, LEAF, Mutex, MutexGuard};
 
@@ -39,8 +40,6 @@ const SWEPT_MAX: usize = 4;
 const REFUSED_WEIGHT: usize = 4;
 /// So much of that, and files go: the MDT has granted as much as it may.
 const REFUSED_MAX: usize = 1024;
-/// Own changes that are remembered before those are dropped that no question is older than.
-const CHANGES_KEPT: usize = 1024;
 /// Files that are looked at to find one that can go.
 const LOOKED_AT_MAX: usize = 8;
 
@@ -101,7 +100,8 @@ pub(crate) struct Part {
 /// Every file of which something is kept.
 pub(crate) struct Inodes {
     parts: Shards<Mutex<INODES, Part>, SHARDS>,
-    requests: Mutex<CHANGES, Requests>,
+    /// Whose answers are on their way.
+    pub(super) requests: Mutex<CHANGES, Requests>,
     /// The next stamp: never drawn twice.
     stamps: AtomicU64,
     /// How much may be kept.
@@ -116,161 +116,6 @@ pub(crate) struct Inodes {
     memory: Share,
     /// The part that is looked at next for what can go.
     hand: AtomicUsize,
-}
-
-/// Questions that are under way, in the order in which they were asked.
-#[derive(Default)]
-struct Requests {
-    next: u64,
-    open: BTreeSet<u64>,
-    /// Files that this client is changing: by how many changes, and whether there were several at any time since there was
-    /// none.
-    changing: BTreeMap<Fid, (usize, bool)>,
-    /// Files that this client changed while questions were under way, with the number of the next question.
-    changed: BTreeMap<Fid, u64>,
-}
-
-impl Requests {
-    fn begin_changes(&mut self, fids: &[Fid]) {
-        for fid in fids {
-            let (count, several) = self.changing.entry(*fid).or_default();
-            *several |= *count > 0;
-            *count += 1;
-        }
-    }
-
-    fn end_changes(&mut self, fids: &[Fid]) {
-        for fid in fids {
-            let Some((count, _)) = self.changing.get_mut(fid) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                self.changing.remove(fid);
-            }
-        }
-    }
-
-    /// Whether there is one change of the file, and there was no other meanwhile.
-    fn is_alone(&self, fid: Fid) -> bool {
-        self.changing.get(&fid) == Some(&(1, false))
-    }
-
-    fn note_change(&mut self, fid: Fid) {
-        if self.open.is_empty() {
-            self.changed.clear();
-            return;
-        }
-        if self.changed.len() >= CHANGES_KEPT {
-            let oldest = self.open.first().copied().unwrap_or(0);
-            self.changed.retain(|_, number| *number >= oldest);
-        }
-        self.changed.insert(fid, self.next);
-    }
-}
-
-/// A question to the MDT that is under way.
-pub(crate) struct Asked<'a> {
-    inodes: &'a Inodes,
-    number: u64,
-    /// Changes by this client from this number on are later than the answer. What is called back is compared with
-    /// `number`: it may pass an answer that has been on its way since then.
-    changes_from: u64,
-    /// Another change of this client passed the one that was asked for: nothing that its answer says is kept.
-    is_passed: bool,
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        self.inodes.requests.lock().open.remove(&self.number);
-    }
-}
-
-impl Asked<'_> {
-    /// Whether this client changed the file since the question was asked.
-    fn is_outdated(&self, fid: Fid) -> bool {
-        let requests = self.inodes.requests.lock();
-        self.is_passed || requests.changed.get(&fid).is_some_and(|number| *number >= self.changes_from)
-    }
-}
-
-/// A change by this client that is under way: whatever is known of the files and names ends with it, also if its
-/// outcome is never known.
-pub(crate) struct Changing<'a> {
-    change: Change<'a>,
-    asked: Asked<'a>,
-}
-
-impl<'a> Changing<'a> {
-    /// The change was made; it concerned `more` too. Gives the right to keep what its answer says: nothing, if another
-    /// change of this client passed it.
-    pub(crate) fn done(self, more: &[Fid]) -> Asked<'a> {
-        self.end(more, None)
-    }
-
-    /// The same if it made or removed an entry of a directory.
-    pub(crate) fn done_in(self, touch: Touch, more: &[Fid]) -> Asked<'a> {
-        self.end(more, Some(touch))
-    }
-
-    fn end(self, more: &[Fid], touch: Option<Touch>) -> Asked<'a> {
-        let Changing { mut change, mut asked } = self;
-        let touch = {
-            let mut requests = change.inodes.requests.lock();
-            let touch = touch.filter(|touch| requests.is_alone(touch.dir));
-            requests.end_changes(&change.fids);
-            change.fids.extend_from_slice(more);
-            let passed =
-                |fid: &Fid| requests.changed.get(fid).is_some_and(|number| *number >= asked.changes_from);
-            asked.is_passed = change.fids.iter().any(passed);
-            change.fids.iter().for_each(|fid| requests.note_change(*fid));
-            requests.next += 1;
-            asked.changes_from = requests.next;
-            touch
-        };
-        change.forget(touch);
-        change.is_over = true;
-        asked
-    }
-
-    /// Part of the change was made, and nothing of what the answer says of `fid` is kept.
-    pub(super) fn not_kept(&self, fid: Fid, granted: Granted) {
-        self.change.inodes.not_kept(&self.asked, fid, granted);
-    }
-}
-
-/// What a change concerns.
-struct Change<'a> {
-    inodes: &'a Inodes,
-    fids: SmallVec<[Fid; 4]>,
-    names: SmallVec<[(Fid, Name); 2]>,
-    /// Its outcome is known.
-    is_over: bool,
-}
-
-impl Change<'_> {
-    fn forget(&self, touch: Option<Touch>) {
-        for fid in &self.fids {
-            self.inodes.part(*fid).change(*fid, |inode| match &touch {
-                Some(touch) if touch.dir == *fid => inode.entry_changed(touch),
-                _ => inode.changed(),
-            });
-        }
-        for (parent, name) in &self.names {
-            self.inodes.part(*parent).change(*parent, |inode| inode.forget_name(name));
-        }
-    }
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            // It may have happened.
-            let mut requests = self.inodes.requests.lock();
-            requests.end_changes(&self.fids);
-            self.fids.iter().for_each(|fid| requests.note_change(*fid));
-            drop(requests);
-            self.forget(None);
-        }
-    }
 }
 
 impl Part {
@@ -398,15 +243,16 @@ impl Inodes {
         if self.totals.units.load(Ordering::Relaxed) < self.units_max() / 8 * 7 {
             return;
         }
-        let Some(names) = self.part(dir).change(dir, |dir| dir.next_names(SWEPT_MAX)) else { return };
+        let Some(names) = self.part(dir).change(dir, |dir| dir.names.next(SWEPT_MAX)) else { return };
         let is_dead = |(fid, stamp): (Fid, u64)| {
             let part = self.part(fid);
             part.inodes.get(&fid).is_none_or(|file| file.stamp != stamp || !file.keeps_names())
         };
         let dead: SmallVec<[_; SWEPT_MAX]> = names.into_iter().filter(|(_, known)| is_dead(*known)).collect();
         if !dead.is_empty() {
-            self.part(dir)
-                .change(dir, |dir| dead.iter().for_each(|(name, known)| dir.drop_name(name, *known)));
+            self.part(dir).change(dir, |dir| {
+                dead.iter().for_each(|(name, known)| dir.names.forget_known(name, *known))
+            });
         }
     }
 
@@ -438,35 +284,6 @@ impl Inodes {
 
     pub(super) fn parts(&self) -> &Shards<Mutex<INODES, Part>, SHARDS> {
         &self.parts
-    }
-
-    /// A question is being asked.
-    pub(crate) fn ask(&self) -> Asked<'_> {
-        let mut requests = self.requests.lock();
-        requests.next += 1;
-        let number = requests.next;
-        requests.open.insert(number);
-        Asked { inodes: self, number, changes_from: number, is_passed: false }
-    }
-
-    /// Whether this client is about to change a file.
-    pub(super) fn is_changing(&self, fid: Fid) -> bool {
-        self.requests.lock().changing.contains_key(&fid)
-    }
-
-    /// This client has changed files now: answers to questions of before are older.
-    pub(super) fn changed_now(&self, fids: &[Fid]) {
-        let mut requests = self.requests.lock();
-        fids.iter().for_each(|fid| requests.note_change(*fid));
-        requests.next += 1;
-    }
-
-    /// A change of files and of names in directories is being asked for.
-    pub(crate) fn change(&self, fids: &[Fid], names: &[(Fid, &Name)]) -> Changing<'_> {
-        let names = names.iter().map(|(parent, name)| (*parent, (*name).clone())).collect();
-        let fids: SmallVec<[Fid; 4]> = fids.iter().copied().filter(|fid| *fid != Fid::ZERO).collect();
-        self.requests.lock().begin_changes(&fids);
-        Changing { change: Change { inodes: self, fids, names, is_over: false }, asked: self.ask() }
     }
 
     /// Does `learn` to what is kept of a file, if the answer to `asked`, which came with `granted`, may be kept; says
@@ -541,10 +358,9 @@ impl Inodes {
     /// Remembers a callback for something that is not here, as long as an answer may bring it.
     pub(super) fn bury(&self, part: &mut Part, fid: Fid, bits: u32, number: u64) {
         let requests = self.requests.lock();
-        let oldest = requests.open.first().copied();
+        let (oldest, until) = requests.under_way();
         part.tombstones.retain(|_, tombstone| oldest.is_some_and(|oldest| oldest < tombstone.until));
         if oldest.is_some() {
-            let until = requests.next + 1;
             let grave = part.tombstones.entry(fid).or_insert(Tombstone { numbers: [0; BITS], until });
             grave.bury(bits, number);
             grave.until = until;
@@ -571,13 +387,17 @@ impl Inodes {
     /// Forgets a name of a file that means nothing any more.
     pub(super) fn drop_name(&self, fid: Fid, name: Option<DeadName>) {
         if let Some(DeadName { dir, name, stamp }) = name {
-            self.part(dir).change(dir, |dir| dir.drop_name(&name, (fid, stamp)));
+            self.part(dir).change(dir, |dir| dir.names.forget_known(&name, (fid, stamp)));
         }
     }
 
-    /// Forgets a file of which nothing is held.
-    pub(super) fn remove(&self, fid: Fid) {
-        self.part(fid).remove(fid);
+    /// Forgets a file of which nothing is held, and nothing known.
+    pub(super) fn remove_bare(&self, fid: Fid) {
+        let mut part = self.part(fid);
+        let is_bare = |inode: &Inode| inode.is_bare() && !inode.names.has_any() && inode.target.is_none();
+        if part.inodes.get(&fid).is_some_and(is_bare) {
+            part.remove(fid);
+        }
     }
 
     /// The bits that are held of each file.
@@ -603,7 +423,7 @@ impl Inodes {
 impl Part {
     /// The bits that were called back, or given up, of a grant with this number while its answer was on its way.
     fn taken(&self, asked: &Asked<'_>, fid: Fid, number: u64) -> u32 {
-        let grave = self.tombstones.get(&fid).filter(|grave| asked.number < grave.until);
+        let grave = self.tombstones.get(&fid).filter(|grave| asked.is_before(grave.until));
         grave.map_or(0, |grave| grave.taken(number))
     }
 
@@ -653,8 +473,9 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use proto::wire::messages::{LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE};
-    use proto::{Timestamp, Transno};
+    use proto::{Name, Timestamp, Transno};
 
+    use super::super::inode::Touch;
     use super::super::inode::tests::directory;
     use proto::second_chance::GONE_MAX;
 
@@ -683,7 +504,7 @@ mod tests {
         move |inode| {
             inode.grant(update(number));
             for n in 0..names {
-                inode.learn_absence(name(n));
+                inode.names.learn_absence(name(n));
             }
         }
     }
@@ -797,7 +618,7 @@ mod tests {
         for number in 1..10_000 {
             let asked = inodes.ask();
             inodes.learn(&asked, DIR, update(number), told(number, 0));
-            inodes.remove(DIR);
+            inodes.part(DIR).remove(DIR);
         }
         assert_eq!((inodes.count(), units(&inodes)), (0, 0));
         assert!(inodes.part(DIR).order.len() <= LOOKED_AT_MAX + GONE_MAX);
@@ -820,7 +641,7 @@ mod tests {
         };
         let stamp = inodes.part(fid).change(fid, name_file).unwrap_or_default();
         let granted = Granted { bits: 0, number: u64::MAX };
-        inodes.learn(&asked, DIR, granted, |dir| dir.learn_name(name(oid), fid, stamp));
+        inodes.learn(&asked, DIR, granted, |dir| dir.names.learn(name(oid), fid, stamp));
         inodes.sweep(DIR);
         let leavers = inodes.take_leavers();
         for leaver in &leavers {
@@ -854,7 +675,7 @@ mod tests {
         assert!(
             inodes.part(file(0)).inodes.contains_key(&file(0)) && inodes.part(DIR).inodes.contains_key(&DIR)
         );
-        let known = |n: usize| inodes.part(DIR).inodes.get(&DIR).and_then(|dir| dir.name(&name(n)));
+        let known = |n: usize| inodes.part(DIR).inodes.get(&DIR).and_then(|dir| dir.names.get(&name(n)));
         let (first, last) = (known(0), known(20 * UNITS_MIN - 1));
         assert!(first.is_some() && last.is_some(), "{first:?} {last:?}");
         assert_eq!(inodes.leaving.load(Ordering::Relaxed), 0);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proto::wire::messages::Lookup;
 use proto::{Code, Fid, Name};
 use rpc::job::{self, OfJob};
+use rt::Rt;
 use rt::sync::Notify;
 
 use super::cache::{Known, MetadataCache};
@@ -28,6 +29,7 @@ const COMING_MAX: usize = 2048;
 
 /// What is asked for ahead.
 pub(crate) struct Statahead {
+    rt: Rt,
     meta: Arc<MetadataCache>,
     targets: Arc<Targets>,
     table: Mutex<LEAF, Table>,
@@ -60,8 +62,9 @@ pub(crate) struct Counts {
 }
 
 impl Statahead {
-    pub(super) fn new(meta: Arc<MetadataCache>, targets: Arc<Targets>) -> Statahead {
+    pub(super) fn new(rt: Rt, meta: Arc<MetadataCache>, targets: Arc<Targets>) -> Statahead {
         Statahead {
+            rt,
             meta,
             targets,
             table: Mutex::default(),
@@ -121,7 +124,7 @@ impl Statahead {
         if self.is_here.load(Ordering::Relaxed) {
             return;
         }
-        let now = self.meta.rt.now();
+        let now = self.rt.now();
         let wanted = {
             let table = &mut *self.table.lock();
             if !table.settings.by_name || table.settings.max == 0 {
@@ -145,7 +148,7 @@ impl Statahead {
             self.is_here.store(is_here, Ordering::Relaxed);
             return;
         }
-        wanted.retain(|name| matches!(self.meta.known_name(caller, parent, name), Known::Unknown));
+        wanted.retain(|name| matches!(self.meta.kept.name(caller, parent, name), Known::Unknown));
         {
             let coming = &mut self.table.lock().coming;
             let room = COMING_MAX.saturating_sub(coming.len());
@@ -159,7 +162,7 @@ impl Statahead {
         }
         self.is_used.store(true, Ordering::Relaxed);
         let (statahead, caller, job) = (self.clone(), caller.clone(), job::current());
-        self.meta.rt.spawn(async move {
+        self.rt.spawn(async move {
             let asking = wanted.into_iter().map(|name| statahead.ask_one(&caller, parent, name)).collect();
             let all = pin!(statahead.targets.hub().together(asking));
             OfJob::new(job, all).await;
@@ -172,7 +175,7 @@ impl Statahead {
         let answered = self.targets.ask(parent, caller, look).await;
         let ended = matches!(answered, Err(Error::Refused(Code::NotFound)));
         if let Ok(answered) = answered {
-            self.meta.learn_named(&asked, parent, &name, &answered.reply);
+            self.meta.answers.learn_named(&asked, parent, &name, &answered.reply);
         }
         drop(asked);
         {

@@ -65,7 +65,8 @@ fn work_behind_goes_to_a_core_that_sleeps() {
                 inside.spawn_behind(Box::pin(async move { drop(send.send(thread_name())) }));
                 let is_here = receive.await.unwrap_or_default() == here;
                 if is_here == (count == 1) || Instant::now() > deadline {
-                    break drop(tell.send(is_here));
+                    let _ = tell.send(is_here);
+                    break;
                 }
             }
         }));

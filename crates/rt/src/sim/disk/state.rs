@@ -10,11 +10,12 @@ use bytes::Bytes;
 
 use super::super::clock::Event;
 use super::super::cut::{Moment, Step};
+use super::super::machines::Power;
 use super::super::options::Span;
 use super::super::rng::Rng;
 use super::super::slab::Key;
 use super::super::trace::Kind;
-use super::super::world::{Power, World};
+use super::super::world::World;
 use super::LARGE_BYTES;
 use super::heads::{Heads, Written};
 use super::image::{Image, Point};

@@ -3,6 +3,7 @@
 mod arrive;
 mod connect;
 mod ending;
+mod steps;
 mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,11 +12,12 @@ use std::task::{Poll, Waker};
 
 use super::super::clock::Event;
 use super::super::cut::Step;
-use super::super::options::Span;
+use super::super::machines::{Machines, Power};
+use super::super::options::{NetOptions, Span};
 use super::super::rng::Rng;
 use super::super::slab::{Key, Slab};
 use super::super::trace::{Kind, digest};
-use super::super::world::{Power, World};
+use super::super::world::World;
 use super::bulk_bytes;
 use crate::net::{Addr, Frame};
 

@@ -65,10 +65,10 @@ pub(in crate::mdt) async fn with_osts(
         Box::pin(mdt.objects.osts.wait_for_any(OST_WAIT)).await?;
     }
     loop {
-        if let Some(_order) = mdt.objects.osts.ordered() {
+        if let Some(_order) = mdt.objects.osts.current.ordered() {
             return make();
         }
-        Box::pin(mdt.objects.osts.until_ordered()).await;
+        Box::pin(mdt.objects.osts.current.until_ordered()).await;
     }
 }
 

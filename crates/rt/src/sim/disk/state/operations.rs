@@ -5,7 +5,7 @@ use super::*;
 impl World {
     /// The disk of a node, if its incarnation still lives.
     pub(in crate::sim::disk) fn disk(&mut self, node: u32, incarnation: u32) -> io::Result<&mut Disk> {
-        if !self.lives(node, incarnation) {
+        if !self.machines.lives(node, incarnation) {
             return Err(io::Error::new(io::ErrorKind::NotConnected, "the node has crashed"));
         }
         Ok(self.disk_of(node))
@@ -13,46 +13,46 @@ impl World {
 
     /// The disk that a node uses: its own, or another one's.
     pub(in crate::sim) fn disk_of(&mut self, node: u32) -> &mut Disk {
-        let at = self.nodes[node as usize].disk_at;
-        &mut self.nodes[at as usize].disk
+        let at = self.machines.nodes[node as usize].disk_at;
+        &mut self.machines.nodes[at as usize].disk
     }
 
     /// From now on `node` uses the disk of `owner`.
     pub(in crate::sim) fn share_disk(&mut self, node: u32, owner: u32) {
-        let at = self.nodes[owner as usize].disk_at;
-        self.nodes[node as usize].disk_at = at;
-        self.nodes[at as usize].disk.is_shared = true;
+        let at = self.machines.nodes[owner as usize].disk_at;
+        self.machines.nodes[node as usize].disk_at = at;
+        self.machines.nodes[at as usize].disk.is_shared = true;
     }
 
     /// Whether another node that is up uses the same disk.
     pub(super) fn is_disk_used_besides(&self, node: u32) -> bool {
-        let at = self.nodes[node as usize].disk_at;
-        let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node as usize);
+        let at = self.machines.nodes[node as usize].disk_at;
+        let others = self.machines.nodes.iter().enumerate().filter(|(other, _)| *other != node as usize);
         others.into_iter().any(|(_, other)| other.disk_at == at && other.power == Power::Up)
     }
 
     /// When an operation on names that begins now is done.
     pub(in crate::sim::disk) fn name_done_at(&mut self, node: u32) -> u64 {
-        self.note(Kind::Name, node, 0);
-        let name = self.options.disk.name;
-        self.clock.now() + name.draw(&mut self.disk_of(node).rng)
+        self.machines.note(Kind::Name, node, 0);
+        let name = self.machines.options.disk.name;
+        self.machines.clock.now() + name.draw(&mut self.disk_of(node).rng)
     }
 
     /// When a look-up that begins now is done; `None` if it takes no time.
     pub(in crate::sim::disk) fn look_up_done_at(&mut self, node: u32) -> Option<u64> {
-        let look_up = self.options.disk.look_up;
-        (look_up.max_ns > 0).then(|| self.clock.now() + look_up.draw(&mut self.disk_of(node).rng))
+        let look_up = self.machines.options.disk.look_up;
+        (look_up.max_ns > 0).then(|| self.machines.clock.now() + look_up.draw(&mut self.disk_of(node).rng))
     }
 
     /// Whether memory is so short after a look-up that took time that all that was looked up before is forgotten.
     pub(in crate::sim::disk) fn forgets(&mut self, node: u32) -> bool {
-        let forgets = self.options.disk.forgets;
+        let forgets = self.machines.options.disk.forgets;
         forgets.strikes(&mut self.disk_of(node).rng)
     }
 
     /// Whether a look-up fails.
     pub(in crate::sim::disk) fn look_up(&mut self, node: u32) -> io::Result<()> {
-        let fails = self.options.disk.look_up_fails;
+        let fails = self.machines.options.disk.look_up_fails;
         if fails.strikes(&mut self.disk_of(node).rng) {
             Err(broken("the disk does not read"))
         } else {
@@ -62,11 +62,11 @@ impl World {
 
     /// When a read of `len` bytes that begins now is done.
     pub(in crate::sim::disk) fn read_done_at(&mut self, node: u32, offset: u64, len: usize) -> u64 {
-        let stats = self.stats(node);
+        let stats = self.machines.stats(node);
         stats.reads += 1;
         stats.bytes_read += len as u64;
-        self.note(Kind::Read, node, offset ^ (len as u64).rotate_left(40));
-        let (options, now) = (self.options.disk, self.clock.now());
+        self.machines.note(Kind::Read, node, offset ^ (len as u64).rotate_left(40));
+        let (options, now) = (self.machines.options.disk, self.machines.clock.now());
         let disk = self.disk_of(node);
         let latency = options.read.draw(&mut disk.rng);
         disk.done_at(now, latency, len as u64, options.bytes_per_second)
@@ -81,12 +81,12 @@ impl World {
         slices: &[Bytes],
     ) -> io::Result<()> {
         let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
-        let stats = self.stats(node);
+        let stats = self.machines.stats(node);
         stats.writes += 1;
         stats.bytes_written += len;
-        self.note(Kind::Write, node, offset ^ len.rotate_left(40));
+        self.machines.note(Kind::Write, node, offset ^ len.rotate_left(40));
         self.check_write_fails(node)?;
-        let has_heads = self.options.disk.seek_ns > 0;
+        let has_heads = self.machines.options.disk.seek_ns > 0;
         let disk = self.disk_of(node);
         disk.check_space(file, offset, len)?;
         if has_heads && len < LARGE_BYTES {
@@ -111,17 +111,17 @@ impl World {
     }
 
     pub(super) fn check_write_fails(&mut self, node: u32) -> io::Result<()> {
-        let write_fails = self.options.disk.write_fails;
+        let write_fails = self.machines.options.disk.write_fails;
         let disk = self.disk_of(node);
         if disk.writes_fail || write_fails.strikes(&mut disk.rng) {
-            self.note(Kind::WriteFailed, node, 0);
+            self.machines.note(Kind::WriteFailed, node, 0);
             return Err(broken("the write failed"));
         }
         Ok(())
     }
 
     pub(super) fn count_pieces(&mut self, node: u32, written: Written) {
-        let stats = self.stats(node);
+        let stats = self.machines.stats(node);
         stats.pieces += written.pieces;
         stats.pieces_small += written.small;
         stats.piece_bytes += written.bytes;
@@ -141,7 +141,7 @@ impl World {
         if self.cut_power_at(node, sync, Moment::Before) || is_sync && self.count_step(node, Step::Sync) {
             return Err(broken("the power was cut"));
         }
-        let (options, now) = (self.options.disk, self.clock.now());
+        let (options, now) = (self.machines.options.disk, self.machines.clock.now());
         let disk = self.disk_of(node);
         let mut bytes = 0;
         let written;
@@ -180,7 +180,7 @@ impl World {
             Operation { node, sync, work: Some(work), waiter: None, abandoned: false, result: None };
         let key = self.disk_operations.insert(operation);
         self.disk_of(node).operations.insert(key);
-        self.clock.schedule(done_at, Event::Disk(key));
+        self.machines.clock.schedule(done_at, Event::Disk(key));
         Ok(key)
     }
 
@@ -218,7 +218,7 @@ impl World {
         }
         let Some(operation) = self.disk_operations.get_mut(key) else { return };
         let Some(work) = operation.work.take() else { return };
-        self.stats(node).events += 1;
+        self.machines.stats(node).events += 1;
         self.disk_of(node).operations.remove(&key);
         let result = match work {
             Work::Write { file, offset, slices } => self.write(node, file, offset, &slices),
@@ -234,12 +234,12 @@ impl World {
         if operation.abandoned {
             self.disk_operations.remove(key);
         }
-        self.wake(waiter);
+        self.machines.wake(waiter);
     }
 
     pub(super) fn end_sync(&mut self, node: u32, sync: Work) -> io::Result<()> {
-        self.stats(node).syncs += 1;
-        let options = self.options.disk;
+        self.machines.stats(node).syncs += 1;
+        let options = self.machines.options.disk;
         let disk = self.disk_of(node);
         let fails = disk.syncs_fail || options.sync_fails.strikes(&mut disk.rng);
         let lies = options.sync_lies.strikes(&mut disk.rng);
@@ -270,17 +270,17 @@ impl World {
             _ => {}
         }
         if fails {
-            self.stats(node).syncs_failed += 1;
-            self.note(Kind::SyncFailed, node, 0);
+            self.machines.stats(node).syncs_failed += 1;
+            self.machines.note(Kind::SyncFailed, node, 0);
             return Err(broken("the sync failed"));
         }
-        self.note(Kind::Sync, node, 0);
+        self.machines.note(Kind::Sync, node, 0);
         Ok(())
     }
 
     /// A handle of a file is gone.
     pub(in crate::sim::disk) fn close_file(&mut self, node: u32, incarnation: u32, file: u64) {
-        if self.nodes[node as usize].incarnation == incarnation {
+        if self.machines.nodes[node as usize].incarnation == incarnation {
             self.disk_of(node).close(node, file);
         }
     }
@@ -309,8 +309,8 @@ impl World {
         }
         let disk = self.disk_of(node);
         let lost = if is_shared { disk.crash_of(node) } else { disk.crash() };
-        self.stats(node).sectors_lost += lost;
-        self.note(Kind::DiskCrash, node, lost);
+        self.machines.stats(node).sectors_lost += lost;
+        self.machines.note(Kind::DiskCrash, node, lost);
     }
 
     /// A write that nobody waits for any more arrives.
@@ -329,8 +329,8 @@ impl World {
             Operation { node, sync: 0, work: Some(work), waiter: None, abandoned: true, result: None };
         let key = self.disk_operations.insert(operation);
         self.disk_of(node).operations.insert(key);
-        self.clock.schedule(self.clock.now() + delay, Event::Disk(key));
-        self.stats(node).writes_late += 1;
+        self.machines.clock.schedule(self.machines.clock.now() + delay, Event::Disk(key));
+        self.machines.stats(node).writes_late += 1;
     }
 
     /// The node starts again: what its former incarnation wrote has arrived by then.

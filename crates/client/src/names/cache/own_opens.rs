@@ -4,24 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
-use std::sync::Arc;
 
+use proto::Fid;
 use proto::limits::OWN_OPENS_MAX;
-use proto::wire::messages::{Close, Entry, FEATURE_STATED_OPENS, OpenHeld, StateOpens};
-use proto::{Fid, FileKind};
-use rt::wait::join_all;
+use proto::wire::messages::OpenHeld;
 
-use super::cache::{ATTR_BITS, MetadataCache};
-use super::kept::may_open;
 use crate::order::{LEAF, Mutex};
-use crate::{Caller, OpenFlags};
 
 /// The numbers of these opens begin here: no request has one of them, and no file that was made ahead
 /// ([`proto::wire::messages::Foretold::handle_of`]).
 const FIRST_HANDLE: u64 = 1 << 62;
-
-/// Most opens that one request states.
-const STATED_AT_ONCE: usize = 8192;
 
 /// What is open without the MDT.
 #[derive(Default)]
@@ -49,7 +41,7 @@ struct Open {
 
 /// What is to be done at the end of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(in crate::names) enum End {
     /// It is not one of these.
     Unknown,
     /// Others use it, or the MDT was never told.
@@ -60,7 +52,7 @@ pub(super) enum End {
 
 impl OwnOpens {
     /// One more uses a file; the number of the open. `None` while a name is being taken away.
-    fn open(&self, fid: Fid) -> Option<u64> {
+    pub(super) fn open(&self, fid: Fid) -> Option<u64> {
         let mut table = self.0.lock();
         if table.any_leaving > 0 || table.leaving.contains_key(&fid) {
             return None;
@@ -82,7 +74,7 @@ impl OwnOpens {
     }
 
     /// One less uses a file.
-    pub(super) fn close(&self, fid: Fid, handle: u64) -> End {
+    pub(in crate::names) fn close(&self, fid: Fid, handle: u64) -> End {
         // Most handles are the MDT's.
         if !(FIRST_HANDLE..FIRST_HANDLE << 1).contains(&handle) {
             return End::Unknown;
@@ -108,26 +100,26 @@ impl OwnOpens {
     }
 
     /// The MDT has restarted, and is told of all that is open.
-    pub(in crate::names) fn all_told(&self) {
+    pub(super) fn all_told(&self) {
         let mut table = self.0.lock();
         table.open.values_mut().for_each(|open| open.is_told = true);
         table.untold = 0;
     }
 
     /// All that is open.
-    pub(in crate::names) fn all(&self) -> Vec<(Fid, u64)> {
+    pub(super) fn all(&self) -> Vec<(Fid, u64)> {
         self.0.lock().open.iter().map(|(fid, open)| (*fid, open.handle)).collect()
     }
 
     /// The MDT has given this client up: whatever is open is not known there.
-    pub(in crate::names) fn lost(&self) {
+    pub(super) fn lost(&self) {
         let mut table = self.0.lock();
         table.open.clear();
         table.untold = 0;
     }
 
     /// What the MDT does not know of a file, or of all.
-    fn untold(&self, fid: Option<Fid>) -> Vec<OpenHeld> {
+    pub(super) fn untold(&self, fid: Option<Fid>) -> Vec<OpenHeld> {
         let table = self.0.lock();
         if table.untold == 0 {
             return Vec::new();
@@ -142,7 +134,7 @@ impl OwnOpens {
     }
 
     /// The MDT knows of an open file. Whether it is still open.
-    fn told(&self, held: &OpenHeld) -> bool {
+    pub(super) fn told(&self, held: &OpenHeld) -> bool {
         let mut table = self.0.lock();
         let open = table.open.get_mut(&held.fid).filter(|open| open.handle == held.handle);
         let Some(open) = open else { return false };
@@ -152,12 +144,12 @@ impl OwnOpens {
     }
 
     /// Whether a file is open, and the MDT does not know.
-    fn is_untold(&self, fid: Fid) -> bool {
+    pub(super) fn is_untold(&self, fid: Fid) -> bool {
         self.0.lock().open.get(&fid).is_some_and(|open| !open.is_told)
     }
 
     /// A name of a file is being taken away, or of one that is not known: until that is done it is not opened here.
-    fn leave(&self, fid: Option<Fid>) -> Leaving<'_> {
+    pub(super) fn leave(&self, fid: Option<Fid>) -> Leaving<'_> {
         let mut table = self.0.lock();
         match fid {
             Some(fid) => *table.leaving.entry(fid).or_default() += 1,
@@ -184,72 +176,6 @@ impl Drop for Leaving<'_> {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
-            }
-        }
-    }
-}
-
-impl MetadataCache {
-    /// Opens to read what the caller certainly may read, and nobody else can change, or remove, unseen: its entry, and the number of the
-    /// open.
-    pub(crate) fn open_own(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Option<(Arc<Entry>, u64)> {
-        if flags.write || flags.truncate || !self.states_opens(fid) {
-            return None;
-        }
-        let is_either = |entry: &Arc<Entry>| matches!(entry.attr.kind(), FileKind::File | FileKind::Dir);
-        let entry = self.known_entry(fid).filter(is_either)?;
-        if !may_open(caller, &entry, flags) || !self.may_use(fid) {
-            return None;
-        }
-        // Under this lock: whoever takes away what it is opened under looks at what is open afterwards.
-        let part = self.inodes.part(fid);
-        part.inodes.get(&fid).filter(|inode| inode.has(ATTR_BITS))?;
-        Some((entry, self.own_opens.open(fid)?))
-    }
-
-    fn states_opens(&self, fid: Fid) -> bool {
-        self.targets.mdt_of(fid).is_ok_and(|mdt| mdt.features() & FEATURE_STATED_OPENS != 0)
-    }
-
-    /// Takes a name away: has the MDT know first of what is open. Which file the name means when the MDT takes it away is not known.
-    pub(crate) async fn leaving(self: &Arc<Self>) -> Leaving<'_> {
-        let leaving = self.own_opens.leave(None);
-        self.state_opens(None).await;
-        leaving
-    }
-
-    /// The same of the only name of a file, without the MDT; `None` if that has to know of what is open.
-    pub(crate) fn leaving_ahead(&self, fid: Fid) -> Option<Leaving<'_>> {
-        let leaving = self.own_opens.leave(Some(fid));
-        (!self.own_opens.is_untold(fid)).then_some(leaving)
-    }
-
-    /// Has the MDT know of what is open of a file here, or of all files.
-    pub(in crate::names) async fn state_opens(self: &Arc<Self>, fid: Option<Fid>) {
-        let untold = self.own_opens.untold(fid);
-        if untold.is_empty() {
-            return;
-        }
-        join_all(untold.iter().map(|held| self.targets.pending.settled(held.fid))).await;
-        for (mdt, opens) in self.targets.by_mdt(untold, |held| held.fid) {
-            for some in opens.chunks(STATED_AT_ONCE) {
-                if let Err(error) = mdt.call(StateOpens { opens: some.to_vec() }).await {
-                    tracing::warn!(
-                        count = some.len(), %error,
-                        "the MDT does not take open files: they are lost when their last names are removed"
-                    );
-                }
-                let closed = some.iter().filter(|held| !self.own_opens.told(held));
-                join_all(closed.map(|OpenHeld { fid, handle }| {
-                    self.send_close(Close {
-                        fid: *fid,
-                        handle: *handle,
-                        atime: None,
-                        size: None,
-                        wrote: false,
-                    })
-                }))
-                .await;
             }
         }
     }

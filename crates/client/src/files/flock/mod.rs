@@ -2,7 +2,9 @@
 //!
 //! A request is a task of its own, so that one that was sent comes to an end whoever still waits for it. A caller that
 //! stops waiting has its request cancelled, and undone if it was granted meanwhile; what the same owner asks for next
-//! waits until that is over.
+//! waits until that is over ([`ticket`]).
+
+mod ticket;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -19,9 +21,10 @@ use rt::wait::unless;
 use rt::{Rt, Time};
 
 use crate::files::Handles;
-use crate::order::{FLOCKS, Mutex, TICKET};
+use crate::order::{FLOCKS, Mutex};
 use crate::targets::Targets;
 use crate::{Error, Handle, Result};
+use ticket::{Busy, Outcome, Set, Ticket, Waiting};
 
 /// Most outcomes that one request tells the MDT to forget.
 const KNOWN_MAX: usize = 1024;
@@ -91,53 +94,10 @@ struct Inner {
     known: Vec<u64>,
 }
 
-/// How far a request is; between its task and whoever waits for it.
-struct Ticket {
-    stage: Mutex<TICKET, Stage>,
-    changed: Notify,
-}
-
-enum Stage {
-    Running,
-    Done(Outcome, Busy),
-    /// Nobody waits for it any more.
-    Abandoned,
-    Taken,
-}
-
-type Outcome = Result<Set>;
-
-/// A request that was granted.
-#[derive(Debug, Clone, Copy)]
-struct Set {
-    /// The number under which it may be cancelled; 0 for none.
-    number: u64,
-    /// When.
-    change: u64,
-    /// The session in which it was granted.
-    session: u64,
-}
-
-/// Whoever waits for a request.
-struct Waiting {
-    flocks: Arc<Flocks>,
-    place: Place,
-    request: FlockRequest,
-    ticket: Arc<Ticket>,
-}
-
 /// A handle is being released.
 struct Releasing<'a> {
     flocks: &'a Flocks,
     fid: Fid,
-}
-
-/// A request of an owner is under way.
-struct Busy {
-    flocks: Arc<Flocks>,
-    place: Place,
-    /// Its number in [`Kept`].
-    number: u64,
 }
 
 impl Flocks {
@@ -446,7 +406,7 @@ impl Flocks {
     /// Makes a request a task and waits for it.
     async fn request_lock(self: &Arc<Self>, busy: Busy, request: FlockRequest, wait: bool) -> Result<()> {
         let place = busy.place;
-        let ticket = Arc::new(Ticket { stage: Mutex::new(Stage::Running), changed: Notify::new() });
+        let ticket = Arc::new(Ticket::new());
         let (flocks, task) = (self.clone(), ticket.clone());
         self.rt.run_in_place(async move {
             let outcome = flocks.settle(place, request, wait, &task).await;
@@ -454,7 +414,7 @@ impl Flocks {
                 flocks.undo(outcome, busy).await;
             }
         });
-        Waiting { flocks: self.clone(), place, request, ticket }.outcome().await
+        Waiting::new(self.clone(), place, request, ticket).outcome().await
     }
 
     /// Asks for the lock until it is granted or refused.
@@ -529,92 +489,6 @@ impl Flocks {
     }
 }
 
-impl Ticket {
-    /// The request is over; gives it back if nobody waits for it.
-    fn finish(&self, outcome: Outcome, busy: Busy) -> Option<(Outcome, Busy)> {
-        {
-            let mut stage = self.stage.lock();
-            if matches!(*stage, Stage::Abandoned) {
-                return Some((outcome, busy));
-            }
-            *stage = Stage::Done(outcome, busy);
-        }
-        self.changed.notify_waiters();
-        None
-    }
-
-    fn take(&self) -> Option<(Outcome, Busy)> {
-        let mut stage = self.stage.lock();
-        match std::mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Done(outcome, busy) => Some((outcome, busy)),
-            before => {
-                *stage = before;
-                None
-            }
-        }
-    }
-
-    /// Waits until nobody waits for the request.
-    async fn abandoned(&self) {
-        loop {
-            let changed = self.changed.notified();
-            if matches!(*self.stage.lock(), Stage::Abandoned) {
-                return;
-            }
-            changed.await;
-        }
-    }
-}
-
-impl Waiting {
-    async fn outcome(self) -> Result<()> {
-        let (outcome, busy) = loop {
-            let changed = self.ticket.changed.notified();
-            if let Some(done) = self.ticket.take() {
-                break done;
-            }
-            changed.await;
-        };
-        let set = outcome?;
-        let FlockRequest { range, mode, pid, .. } = self.request;
-        let flocks = &self.flocks;
-        let mdt = flocks.targets.mdt_of(self.place.fid)?;
-        {
-            let mut inner = flocks.inner.lock();
-            // Under this lock: a session that ends later takes it away again ([`Flocks::flocks_lost`]).
-            if mdt.session() != set.session && mode.is_some() {
-                return Err(Error::Refused(Code::Evicted));
-            }
-            inner.kept.change(self.place, range, mode.map(|mode| (mode, pid)), set.change);
-        }
-        flocks.known(set.number);
-        drop(busy);
-        Ok(())
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let done = {
-            let mut stage = self.ticket.stage.lock();
-            match std::mem::replace(&mut *stage, Stage::Abandoned) {
-                Stage::Taken => return,
-                Stage::Done(outcome, busy) => Some((outcome, busy)),
-                Stage::Running | Stage::Abandoned => None,
-            }
-        };
-        // From here on what the owner asks for waits, before its next request can come.
-        self.flocks.undoing(self.place);
-        match done {
-            Some((outcome, busy)) => {
-                let flocks = self.flocks.clone();
-                self.flocks.rt.spawn(async move { flocks.undo(outcome, busy).await });
-            }
-            None => self.ticket.changed.notify_waiters(),
-        }
-    }
-}
-
 impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         {
@@ -627,29 +501,6 @@ impl Drop for Releasing<'_> {
             }
         }
         self.flocks.over.notify_waiters();
-    }
-}
-
-impl Busy {
-    /// A request begins, for a lock through an open file if it sets one.
-    fn new(flocks: &Arc<Flocks>, place: Place, request: &FlockRequest, through: Option<Handle>) -> Busy {
-        let mut inner = flocks.inner.lock();
-        let number = inner.kept.begin(place, request.range, request.mode);
-        if let Some(handle) = through {
-            inner.through.entry(place).or_default().insert(handle.0);
-        }
-        drop(inner);
-        Busy { flocks: flocks.clone(), place, number }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let mut inner = self.flocks.inner.lock();
-        inner.kept.end(self.place, self.number);
-        if !inner.kept.has(self.place) {
-            inner.through.remove(&self.place);
-        }
     }
 }
 
