@@ -2,7 +2,8 @@
 # Trees as developers have them, on a `weft up` mount, on a mount over tcp with servers in processes of their own, and on a plain directory of
 # the same disk, in turns: an archive is unpacked, found through, and removed; a git repository is cloned, and its status asked for, also after the
 # kernel's caches were dropped; with CARGO=1 the crate weft-proto is built there. Prints medians [least-greatest] and the ratio to the plain directory.
-# Usage: tools/bench-trees.sh ARCHIVE [ROUNDS]; ARCHIVE is a tar file. Needs root, git, and bin/weft.
+# Usage: tools/bench-trees.sh ARCHIVE [ROUNDS]; ARCHIVE is a tar file. WEFT_FUSE_ENGINE chooses the engine (auto). Needs root, git, and bin/weft.
+export WEFT_FUSE_ENGINE=${WEFT_FUSE_ENGINE:-auto}
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
 
@@ -50,6 +51,7 @@ trees() {
   two_up
 } >"$work/start.log" 2>&1 || { cat "$work/start.log"; exit 1; }
 echo "weft $(git -C "$top" rev-parse --short HEAD), Linux $(uname -r), $(nproc) cores, load $(cut -d' ' -f1-3 /proc/loadavg)"
+echo "FUSE over io_uring is permitted: $(cat /sys/module/fuse/parameters/enable_uring); engine: $WEFT_FUSE_ENGINE"
 echo "$(tar tf "$archive" | wc -l) entries, $(($(stat -c %s "$archive") >> 20)) MiB; $(git ls-files | wc -l) files in the repository; $rounds rounds"
 for _ in $(seq "$rounds"); do
   trees up "$work/up"
