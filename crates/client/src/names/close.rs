@@ -143,11 +143,16 @@ impl Sizes {
 
     /// Ends `open`: at once if it has nothing to tell, else when the data is durable.
     pub(crate) async fn close(self: &Arc<Self>, open: Ended) {
-        if self.meta.opens.own.close(open.fid, open.handle) == End::Untold {
-            return self.close_own(open.fid);
+        let end = self.meta.opens.own.close(open.fid, open.handle);
+        if end != End::Unknown {
+            // Apart from the end of the handle: the MDT does not know since when that is open.
+            self.close_own(open.fid);
+        }
+        if end == End::Untold {
+            return;
         }
         let Some(permit) = self.closer.permit().await else { return };
-        let atime = self.meta.accesses.pending(open.fid);
+        let atime = self.meta.accesses.pending(open.fid).filter(|_| end == End::Unknown);
         if self.meta.opens.stays_open(&open, atime.is_some()) {
             return;
         }

@@ -159,6 +159,37 @@ fn stays_open(seed: u64, way: Way, is_own: bool, restarts: bool, opens_own: bool
     });
 }
 
+/// A restarted MDT hears of what is open before it hears of files that were made ahead of it.
+#[test]
+fn what_a_restarted_mdt_does_not_know_yet_stays_open() {
+    for (seed, is_own) in [(1, true), (2, false)] {
+        let mut world = World::remote(seed, 1);
+        let (one, two) = (world.mount(), world.mount());
+        let dir = world.run(async {
+            let dir = make(&one, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+            one.sync_all().await.expect("what is healthy can be synced");
+            dir
+        });
+        let (fid, handle) = world.run(async {
+            let fid = made(&one, dir, b"f", b"data").await;
+            (fid, open(&one, fid).await)
+        });
+        assert!(one.admin().counters()["ahead.pending"] > 0, "the MDT does not know of it");
+        world.restart_servers(1);
+        world.run(async {
+            world.hub.rt().sleep(LONG).await;
+            remove(if is_own { &one } else { &two }, dir, b"f", Way::Unlinked).await;
+            one.sync_all().await.expect("what is healthy can be synced");
+            world.hub.rt().sleep(LONG).await;
+            let read = one.files().read(handle, 0, 10).await.map(|slices| join(&slices));
+            assert_eq!(read.as_deref(), Ok(&b"data"[..]), "by who opened it: {is_own}");
+            one.files().release(handle).await;
+            world.hub.rt().sleep(LONG).await;
+            assert!(two.names().getattr(fid).await.is_err(), "nobody has it open: {is_own}");
+        });
+    }
+}
+
 /// Whatever comes in between: nothing is open at the MDT in the end that nobody has open here, and what is open here is there.
 #[test]
 fn opens_and_removals_that_cross_lose_nothing() {

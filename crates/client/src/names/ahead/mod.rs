@@ -22,7 +22,7 @@ use rt::Rt;
 use rt::wait::join_all;
 use smallvec::SmallVec;
 
-use super::cache::MetadataCache;
+use super::cache::{MetadataCache, Untold};
 use super::fids::Fids;
 use crate::data::{Data, FileRef};
 use crate::losses::Losses;
@@ -204,6 +204,7 @@ impl Ahead {
             state.dirs.remove(dir)
         };
         self.targets.pending.settled(dir).await;
+        self.meta.opens.state_opens(Untold::Bare).await;
         self.open_up(own.map(|(_, own)| own.files).unwrap_or_default()).await;
         self.forgetting.settled(dir).await;
     }
@@ -230,6 +231,7 @@ impl Ahead {
     /// Another client may know of this file from now on, by another way than its directory.
     pub(crate) async fn share(&self, file: Fid) {
         self.targets.pending.settled(file).await;
+        self.meta.opens.state_opens(Untold::Bare).await;
         {
             let mut state = self.state.lock();
             state.dirs.remove_file(file);
@@ -327,6 +329,7 @@ impl Ahead {
 
     async fn give_back_now(self: Arc<Self>, dirs: Vec<(Fid, Own)>) {
         join_all(dirs.iter().map(|(dir, _)| self.targets.pending.settled(*dir))).await;
+        self.meta.opens.state_opens(Untold::Bare).await;
         let mut locks = Vec::with_capacity(dirs.len());
         for (fid, own) in dirs {
             self.open_up(own.files).await;

@@ -63,7 +63,7 @@ impl LostBits {
     /// used go on: [`Opens::in_use`] says which the MDT has to know.
     pub(crate) fn drop_bits_but_opens(&self) {
         self.drop_all_bits(false);
-        self.opens.own.all_told();
+        self.opens.own.restarted(|fid| self.targets.pending.changes_of(fid) > 0);
     }
 
     /// What the kernel keeps goes, after [`LostBits::drop_bits_but_opens`]. Done when it keeps nothing any more, or the MDT knows that

@@ -10,7 +10,7 @@ use proto::{Attr, Fid, FileKind, Transno};
 use rt::wait::join_all;
 
 use super::inode::{ATTR_BITS, Inode};
-use super::own_opens::{Leaving, OwnOpens};
+use super::own_opens::{Leaving, OwnOpens, Untold};
 use super::{Answers, Inodes, Kept, OpenKept};
 use crate::names::{Accesses, Changes, Ended};
 use crate::targets::Targets;
@@ -130,7 +130,7 @@ impl Opens {
     /// Takes a name away: has the MDT know first of what is open. Which file the name means when the MDT takes it away is not known.
     pub(crate) async fn leaving(&self) -> Leaving<'_> {
         let leaving = self.own.leave(None);
-        self.state_opens(None).await;
+        self.state_opens(Untold::All).await;
         leaving
     }
 
@@ -140,9 +140,9 @@ impl Opens {
         (!self.own.is_untold(fid)).then_some(leaving)
     }
 
-    /// Has the MDT know of what is open of a file here, or of all files.
-    pub(super) async fn state_opens(&self, fid: Option<Fid>) {
-        let untold = self.own.untold(fid);
+    /// Has the MDT know of what is open here.
+    pub(crate) async fn state_opens(&self, which: Untold) {
+        let untold = self.own.untold(which);
         if untold.is_empty() {
             return;
         }
@@ -173,13 +173,18 @@ impl Opens {
     /// Files that are kept open and that handles of here use, with the MDT's names for the opens. A handle that was given out just now
     /// may not be in the list of handles yet.
     pub(crate) fn in_use(&self) -> Vec<(Fid, u64)> {
-        let mut opens = self.own.all();
+        let mut opens = self.own.told_all();
         for part in self.inodes.parts() {
             let part = part.lock();
             let used = |inode: &Inode| inode.open.filter(|open| open.users > 0).map(|open| open.handle);
             opens.extend(part.inodes.iter().filter_map(|(fid, inode)| Some((*fid, used(inode)?))));
         }
         opens
+    }
+
+    /// Whether a handle is one of which a restarted MDT is told later than of others.
+    pub(crate) fn is_bare(&self, fid: Fid, handle: u64) -> bool {
+        self.own.is_bare(fid, handle)
     }
 
     /// Has the MDT close a file that nobody uses here.

@@ -37,6 +37,19 @@ struct Open {
     users: u32,
     /// The MDT knows.
     is_told: bool,
+    /// Nothing has it told before others may remove the file: it was open when the MDT restarted, which did not know of the file yet.
+    is_bare: bool,
+}
+
+/// What the MDT is to be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Untold {
+    /// All that it does not know.
+    All,
+    /// What it does not know of a file.
+    Of(Fid),
+    /// What it is not told of in time otherwise.
+    Bare,
 }
 
 /// What is to be done at the end of a handle.
@@ -65,7 +78,7 @@ impl OwnOpens {
             }
             Place::Vacant(_) if is_full => None,
             Place::Vacant(vacant) => {
-                vacant.insert(Open { handle: number, users: 1, is_told: false });
+                vacant.insert(Open { handle: number, users: 1, is_told: false, is_bare: false });
                 table.numbers += 1;
                 table.untold += 1;
                 Some(number)
@@ -99,16 +112,30 @@ impl OwnOpens {
         }
     }
 
-    /// The MDT has restarted, and is told of all that is open.
-    pub(super) fn all_told(&self) {
+    /// The MDT has restarted, and is told of all that is open of files that it knows. It does not know those that `is_pending` names, of which it was
+    /// not told before: it hears of them when it does.
+    pub(super) fn restarted(&self, is_pending: impl Fn(Fid) -> bool) {
         let mut table = self.0.lock();
-        table.open.values_mut().for_each(|open| open.is_told = true);
-        table.untold = 0;
+        let mut untold = 0;
+        for (fid, open) in &mut table.open {
+            open.is_bare = !open.is_told && is_pending(*fid);
+            open.is_told = !open.is_bare;
+            untold += usize::from(open.is_bare);
+        }
+        table.untold = untold;
     }
 
-    /// All that is open.
-    pub(super) fn all(&self) -> Vec<(Fid, u64)> {
-        self.0.lock().open.iter().map(|(fid, open)| (*fid, open.handle)).collect()
+    /// All that the MDT knows, or is to be told after its restart.
+    pub(super) fn told_all(&self) -> Vec<(Fid, u64)> {
+        let table = self.0.lock();
+        let told = table.open.iter().filter(|(_, open)| open.is_told);
+        told.map(|(fid, open)| (*fid, open.handle)).collect()
+    }
+
+    /// Whether a handle is one of which the MDT is told later.
+    pub(super) fn is_bare(&self, fid: Fid, handle: u64) -> bool {
+        let table = self.0.lock();
+        table.open.get(&fid).is_some_and(|open| open.handle == handle && open.is_bare && !open.is_told)
     }
 
     /// The MDT has given this client up: whatever is open is not known there.
@@ -118,8 +145,8 @@ impl OwnOpens {
         table.untold = 0;
     }
 
-    /// What the MDT does not know of a file, or of all.
-    pub(super) fn untold(&self, fid: Option<Fid>) -> Vec<OpenHeld> {
+    /// What the MDT does not know.
+    pub(super) fn untold(&self, which: Untold) -> Vec<OpenHeld> {
         let table = self.0.lock();
         if table.untold == 0 {
             return Vec::new();
@@ -127,9 +154,12 @@ impl OwnOpens {
         let untold = |(fid, open): (&Fid, &Open)| {
             (!open.is_told).then_some(OpenHeld { fid: *fid, handle: open.handle })
         };
-        match fid {
-            Some(fid) => table.open.get(&fid).and_then(|open| untold((&fid, open))).into_iter().collect(),
-            None => table.open.iter().filter_map(untold).collect(),
+        match which {
+            Untold::All => table.open.iter().filter_map(untold).collect(),
+            Untold::Of(fid) => {
+                table.open.get(&fid).and_then(|open| untold((&fid, open))).into_iter().collect()
+            }
+            Untold::Bare => table.open.iter().filter(|(_, open)| open.is_bare).filter_map(untold).collect(),
         }
     }
 
@@ -196,9 +226,9 @@ mod tests {
         assert_eq!(opens.close(FID, handle), End::Unknown);
         let again = opens.open(FID).expect("nobody removes it");
         assert_ne!(again, handle);
-        let untold = opens.untold(None);
+        let untold = opens.untold(Untold::All);
         assert_eq!(untold, [OpenHeld { fid: FID, handle: again }]);
-        assert!(opens.told(&untold[0]) && opens.untold(Some(FID)).is_empty());
+        assert!(opens.told(&untold[0]) && opens.untold(Untold::Of(FID)).is_empty());
         assert_eq!((opens.close(FID, handle), opens.close(FID, again)), (End::Unknown, End::Told));
         assert!(!opens.told(&untold[0]), "it was closed while the MDT was told");
         // Told twice, as by two callbacks; and one that is told with a restart.
@@ -207,12 +237,29 @@ mod tests {
         assert!(opens.told(&held) && opens.told(&held));
         assert_eq!(opens.close(FID, handle), End::Told);
         let handle = opens.open(FID).expect("nobody removes it");
-        opens.all_told();
-        assert_eq!((opens.untold(None).len(), opens.close(FID, handle)), (0, End::Told));
+        opens.restarted(|_| false);
+        assert_eq!(opens.told_all(), [(FID, handle)]);
+        assert_eq!((opens.untold(Untold::All).len(), opens.close(FID, handle)), (0, End::Told));
         opens.open(FID).expect("nobody removes it");
-        assert_eq!(opens.untold(None).len(), 1);
+        assert_eq!(opens.untold(Untold::All).len(), 1);
         opens.lost();
-        assert_eq!((opens.untold(None).len(), opens.close(FID, handle)), (0, End::Unknown));
+        assert_eq!((opens.untold(Untold::All).len(), opens.close(FID, handle)), (0, End::Unknown));
+    }
+
+    #[test]
+    fn a_restarted_mdt_hears_later_of_files_that_it_does_not_know() {
+        let (opens, other) = (OwnOpens::default(), Fid { oid: 2, ..FID });
+        let handles = [FID, other].map(|fid| opens.open(fid).expect("nobody removes it"));
+        opens.restarted(|fid| fid == FID);
+        assert_eq!(opens.told_all(), [(other, handles[1])]);
+        assert!(opens.is_bare(FID, handles[0]) && !opens.is_bare(other, handles[1]));
+        let bare = [OpenHeld { fid: FID, handle: handles[0] }];
+        assert_eq!((opens.untold(Untold::Bare), opens.untold(Untold::All)), (bare.to_vec(), bare.to_vec()));
+        // It restarts once more.
+        opens.restarted(|fid| fid == FID);
+        assert_eq!(opens.untold(Untold::Bare), bare);
+        assert!(opens.told(&bare[0]) && opens.untold(Untold::All).is_empty());
+        assert_eq!((opens.close(FID, handles[0]), opens.close(other, handles[1])), (End::Told, End::Told));
     }
 
     #[test]

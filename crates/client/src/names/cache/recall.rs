@@ -8,7 +8,7 @@ use proto::Fid;
 use proto::wire::messages::{LOCK_ALL, LOCK_LOOKUP, RevokeBits};
 use rt::Rt;
 
-use super::{Inodes, KernelCopies, Opens};
+use super::{Inodes, KernelCopies, Opens, Untold};
 use crate::order::{LEAF, Mutex};
 
 /// Callbacks that are being worked on, in the order in which they came, and what each waits for.
@@ -119,7 +119,7 @@ impl Recalls {
         // Whoever takes the last name away calls back whatever is left.
         if left == 0 {
             recall.is_at(Stage::Opening);
-            self.opens.state_opens(Some(fid)).await;
+            self.opens.state_opens(Untold::Of(fid)).await;
         }
         if let Some(open) = unused {
             recall.is_at(Stage::Closing);

@@ -8,7 +8,7 @@ use rt::Rt;
 use rt::wait::join_all;
 
 use super::answer::MakesRoom;
-use super::{Inodes, KernelCopies, Opens};
+use super::{Inodes, KernelCopies, Opens, Untold};
 use crate::targets::Targets;
 
 /// Files whose bits one request gives back.
@@ -91,7 +91,7 @@ impl Room {
         let (held, unused, filled) = self.inodes.give_up(fid)?;
         let _ = filled.await;
         self.kernel.forget_kept(fid, held.bits).await;
-        self.opens.state_opens(Some(fid)).await;
+        self.opens.state_opens(Untold::Of(fid)).await;
         if let Some(open) = unused {
             self.opens.close_kept(fid, open).await;
         }

@@ -262,7 +262,7 @@ operations! {
         47 SwapLayouts(SwapLayouts) -> Entry: Session, Frees, Shared, never, always;
         48 CreateUnnamed(CreateUnnamed) -> Created: Session, Takes, Shared, never, always;
         49 RestateOpens(RestateOpens) -> Done: Session, Reads, Shared, never, always;
-        101 StateOpens(StateOpens) -> Done: Session, Reads, Reserved, never, always;
+        101 StateOpens(StateOpens) -> Done: Session, Reads, Reserved, never, never;
         50 Flock(Flock) -> Flocked: Session, Frees, Shared, never, always;
         51 FlockWait(FlockWait) -> Flocked: Session, Reads, Shared, always, always;
         52 FlockCancel(FlockCancel) -> Flocked: Session, Frees, Reserved, never, always;

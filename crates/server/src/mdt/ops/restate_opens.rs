@@ -29,12 +29,24 @@ pub(in crate::mdt) async fn state_opens(mdt: &Mdt, ctx: &Ctx<'_>, request: &Stat
 
 async fn open_all(mdt: &Mdt, ctx: &Ctx<'_>, opens: &[OpenHeld]) -> Result<(), Halt> {
     for held in opens {
-        // One after the other, for they are many.
-        let mut fetches = FETCHES_MAX;
-        while let Some(want) = restate(mdt, ctx, held)? {
-            fetches = fetches.checked_sub(1).ok_or(Code::TryAgain)?;
-            mdt.names.fetch(ctx, want).await?;
+        match open_one(mdt, ctx, held).await {
+            Err(Halt::Refused(code)) if code != Code::TryAgain => {
+                // The others are open all the same.
+                let client = ctx.session().client();
+                tracing::error!(fid = %held.fid, %client, ?code, "an open file cannot be opened again");
+            }
+            done => done?,
         }
+    }
+    Ok(())
+}
+
+async fn open_one(mdt: &Mdt, ctx: &Ctx<'_>, held: &OpenHeld) -> Result<(), Halt> {
+    // One after the other, for they are many.
+    let mut fetches = FETCHES_MAX;
+    while let Some(want) = restate(mdt, ctx, held)? {
+        fetches = fetches.checked_sub(1).ok_or(Code::TryAgain)?;
+        mdt.names.fetch(ctx, want).await?;
     }
     Ok(())
 }
