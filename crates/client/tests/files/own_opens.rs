@@ -183,6 +183,7 @@ fn what_a_restarted_mdt_does_not_know_yet_stays_open() {
             world.hub.rt().sleep(LONG).await;
             let read = one.files().read(handle, 0, 10).await.map(|slices| join(&slices));
             assert_eq!(read.as_deref(), Ok(&b"data"[..]), "by who opened it: {is_own}");
+            assert_eq!(two.names().getattr(fid).await.map(|attr| attr.nlink), Ok(0), "{is_own}");
             one.files().release(handle).await;
             world.hub.rt().sleep(LONG).await;
             assert!(two.names().getattr(fid).await.is_err(), "nobody has it open: {is_own}");

@@ -10,7 +10,7 @@ use rt::Rt;
 use rt::sync::{Semaphore, oneshot};
 use rt::wait::poll_once;
 
-use super::{Inodes, KernelCopies, Opens};
+use super::{Inodes, KernelCopies, Opens, Untold};
 use crate::Forget;
 use crate::order::{LOST_BITS, Mutex};
 use crate::targets::Targets;
@@ -63,7 +63,10 @@ impl LostBits {
     /// used go on: [`Opens::in_use`] says which the MDT has to know.
     pub(crate) fn drop_bits_but_opens(&self) {
         self.drop_all_bits(false);
-        self.opens.own.restarted(|fid| self.targets.pending.changes_of(fid) > 0);
+        let untold = self.opens.own.untold(Untold::All).into_iter().map(|held| held.fid);
+        // Those are known that change only; they wait with the others.
+        let pending = untold.filter(|fid| self.targets.pending.changes_of(*fid) > 0).collect();
+        self.opens.own.restarted(&pending);
     }
 
     /// What the kernel keeps goes, after [`LostBits::drop_bits_but_opens`]. Done when it keeps nothing any more, or the MDT knows that

@@ -2,8 +2,8 @@
 //!
 //! The MDT is told what is open before somebody takes such a file away: by whoever answers a callback, and by whoever removes a name here.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::Fid;
 use proto::limits::OWN_OPENS_MAX;
@@ -112,13 +112,13 @@ impl OwnOpens {
         }
     }
 
-    /// The MDT has restarted, and is told of all that is open of files that it knows. It does not know those that `is_pending` names, of which it was
-    /// not told before: it hears of them when it does.
-    pub(super) fn restarted(&self, is_pending: impl Fn(Fid) -> bool) {
+    /// The MDT has restarted, and is told of all that is open of files that it knows. It does not know those of
+    /// `pending` of which it was not told before: it hears of them when it does.
+    pub(super) fn restarted(&self, pending: &BTreeSet<Fid>) {
         let mut table = self.0.lock();
         let mut untold = 0;
         for (fid, open) in &mut table.open {
-            open.is_bare = !open.is_told && is_pending(*fid);
+            open.is_bare = !open.is_told && pending.contains(fid);
             open.is_told = !open.is_bare;
             untold += usize::from(open.is_bare);
         }
@@ -237,7 +237,7 @@ mod tests {
         assert!(opens.told(&held) && opens.told(&held));
         assert_eq!(opens.close(FID, handle), End::Told);
         let handle = opens.open(FID).expect("nobody removes it");
-        opens.restarted(|_| false);
+        opens.restarted(&BTreeSet::new());
         assert_eq!(opens.told_all(), [(FID, handle)]);
         assert_eq!((opens.untold(Untold::All).len(), opens.close(FID, handle)), (0, End::Told));
         opens.open(FID).expect("nobody removes it");
@@ -250,13 +250,13 @@ mod tests {
     fn a_restarted_mdt_hears_later_of_files_that_it_does_not_know() {
         let (opens, other) = (OwnOpens::default(), Fid { oid: 2, ..FID });
         let handles = [FID, other].map(|fid| opens.open(fid).expect("nobody removes it"));
-        opens.restarted(|fid| fid == FID);
+        opens.restarted(&BTreeSet::from([FID]));
         assert_eq!(opens.told_all(), [(other, handles[1])]);
         assert!(opens.is_bare(FID, handles[0]) && !opens.is_bare(other, handles[1]));
         let bare = [OpenHeld { fid: FID, handle: handles[0] }];
         assert_eq!((opens.untold(Untold::Bare), opens.untold(Untold::All)), (bare.to_vec(), bare.to_vec()));
         // It restarts once more.
-        opens.restarted(|fid| fid == FID);
+        opens.restarted(&BTreeSet::from([FID]));
         assert_eq!(opens.untold(Untold::Bare), bare);
         assert!(opens.told(&bare[0]) && opens.untold(Untold::All).is_empty());
         assert_eq!((opens.close(FID, handles[0]), opens.close(other, handles[1])), (End::Told, End::Told));
