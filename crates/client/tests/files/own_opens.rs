@@ -146,20 +146,30 @@ fn stays_open(seed: u64, way: Way, is_own: bool, restarts: bool, opens_own: bool
         if is_own {
             one.sync_all().await.expect("what is healthy can be synced");
         }
-        world.hub.rt().sleep(LONG).await;
-        let read = one.files().read(handle, 0, 10).await;
-        let read = read.map(|slices| join(&slices));
         let how =
             format!("{way:?} by who opened it: {is_own}, who made it: {opens_own}, restart: {restarts}");
-        assert_eq!(read.as_deref(), Ok(&b"data"[..]), "{how}");
-        assert_eq!(two.names().getattr(fid).await.map(|attr| attr.nlink), Ok(0), "{how}");
-        one.files().release(handle).await;
-        world.hub.rt().sleep(LONG).await;
-        assert!(two.names().getattr(fid).await.is_err(), "nobody has it open: {how}");
+        is_there_until_closed(&world, [&one, &two], (fid, handle), &how).await;
     });
 }
 
-/// A restarted MDT hears of what is open before it hears of files that were made ahead of it.
+/// A removed file that the first client has open is there, for the second one, too, until it is closed.
+async fn is_there_until_closed(
+    world: &World,
+    [one, two]: [&Client; 2],
+    (fid, handle): (Fid, Handle),
+    how: &str,
+) {
+    let rt = world.hub.rt();
+    rt.sleep(LONG).await;
+    let read = one.files().read(handle, 0, 10).await.map(|slices| join(&slices));
+    assert_eq!(read.as_deref(), Ok(&b"data"[..]), "{how}");
+    assert_eq!(two.names().getattr(fid).await.map(|attr| attr.nlink), Ok(0), "{how}");
+    one.files().release(handle).await;
+    rt.sleep(LONG).await;
+    assert!(two.names().getattr(fid).await.is_err(), "nobody has it open: {how}");
+}
+
+/// A restarted MDT is told what is open before it is told of files that were made ahead of it.
 #[test]
 fn what_a_restarted_mdt_does_not_know_yet_stays_open() {
     for (seed, is_own) in [(1, true), (2, false)] {
@@ -180,13 +190,8 @@ fn what_a_restarted_mdt_does_not_know_yet_stays_open() {
             world.hub.rt().sleep(LONG).await;
             remove(if is_own { &one } else { &two }, dir, b"f", Way::Unlinked).await;
             one.sync_all().await.expect("what is healthy can be synced");
-            world.hub.rt().sleep(LONG).await;
-            let read = one.files().read(handle, 0, 10).await.map(|slices| join(&slices));
-            assert_eq!(read.as_deref(), Ok(&b"data"[..]), "by who opened it: {is_own}");
-            assert_eq!(two.names().getattr(fid).await.map(|attr| attr.nlink), Ok(0), "{is_own}");
-            one.files().release(handle).await;
-            world.hub.rt().sleep(LONG).await;
-            assert!(two.names().getattr(fid).await.is_err(), "nobody has it open: {is_own}");
+            let how = format!("by who opened it: {is_own}");
+            is_there_until_closed(&world, [&one, &two], (fid, handle), &how).await;
         });
     }
 }

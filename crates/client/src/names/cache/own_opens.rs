@@ -35,10 +35,17 @@ struct Table {
 struct Open {
     handle: u64,
     users: u32,
-    /// The MDT knows.
-    is_told: bool,
-    /// Nothing has it told before others may remove the file: it was open when the MDT restarted, which did not know of the file yet.
-    is_bare: bool,
+    told: Told,
+}
+
+/// What the MDT knows of an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Nothing: it is told before anybody removes the file.
+    Not,
+    /// Nothing, and no callback has it told in time: the MDT restarted, and did not know of the file yet.
+    NotBare,
+    Yes,
 }
 
 /// What the MDT is to be told of.
@@ -78,7 +85,7 @@ impl OwnOpens {
             }
             Place::Vacant(_) if is_full => None,
             Place::Vacant(vacant) => {
-                vacant.insert(Open { handle: number, users: 1, is_told: false, is_bare: false });
+                vacant.insert(Open { handle: number, users: 1, told: Told::Not });
                 table.numbers += 1;
                 table.untold += 1;
                 Some(number)
@@ -98,7 +105,7 @@ impl OwnOpens {
             return End::Unknown;
         }
         open.get_mut().users -= 1;
-        match (open.get().users, open.get().is_told) {
+        match (open.get().users, open.get().told == Told::Yes) {
             (0, true) => {
                 open.remove();
                 End::Told
@@ -118,9 +125,9 @@ impl OwnOpens {
         let mut table = self.0.lock();
         let mut untold = 0;
         for (fid, open) in &mut table.open {
-            open.is_bare = !open.is_told && pending.contains(fid);
-            open.is_told = !open.is_bare;
-            untold += usize::from(open.is_bare);
+            let is_unknown = open.told != Told::Yes && pending.contains(fid);
+            open.told = if is_unknown { Told::NotBare } else { Told::Yes };
+            untold += usize::from(is_unknown);
         }
         table.untold = untold;
     }
@@ -128,14 +135,14 @@ impl OwnOpens {
     /// All that the MDT knows, or is to be told after its restart.
     pub(super) fn told_all(&self) -> Vec<(Fid, u64)> {
         let table = self.0.lock();
-        let told = table.open.iter().filter(|(_, open)| open.is_told);
+        let told = table.open.iter().filter(|(_, open)| open.told == Told::Yes);
         told.map(|(fid, open)| (*fid, open.handle)).collect()
     }
 
     /// Whether a handle is one of which the MDT is told later.
     pub(super) fn is_bare(&self, fid: Fid, handle: u64) -> bool {
         let table = self.0.lock();
-        table.open.get(&fid).is_some_and(|open| open.handle == handle && open.is_bare && !open.is_told)
+        table.open.get(&fid).is_some_and(|open| open.handle == handle && open.told == Told::NotBare)
     }
 
     /// The MDT has given this client up: whatever is open is not known there.
@@ -152,14 +159,16 @@ impl OwnOpens {
             return Vec::new();
         }
         let untold = |(fid, open): (&Fid, &Open)| {
-            (!open.is_told).then_some(OpenHeld { fid: *fid, handle: open.handle })
+            (open.told != Told::Yes).then_some(OpenHeld { fid: *fid, handle: open.handle })
         };
         match which {
             Untold::All => table.open.iter().filter_map(untold).collect(),
             Untold::Of(fid) => {
                 table.open.get(&fid).and_then(|open| untold((&fid, open))).into_iter().collect()
             }
-            Untold::Bare => table.open.iter().filter(|(_, open)| open.is_bare).filter_map(untold).collect(),
+            Untold::Bare => {
+                table.open.iter().filter(|(_, open)| open.told == Told::NotBare).filter_map(untold).collect()
+            }
         }
     }
 
@@ -168,14 +177,14 @@ impl OwnOpens {
         let mut table = self.0.lock();
         let open = table.open.get_mut(&held.fid).filter(|open| open.handle == held.handle);
         let Some(open) = open else { return false };
-        let was_told = std::mem::replace(&mut open.is_told, true);
+        let was_told = std::mem::replace(&mut open.told, Told::Yes) == Told::Yes;
         table.untold -= usize::from(!was_told);
         true
     }
 
     /// Whether a file is open, and the MDT does not know.
     pub(super) fn is_untold(&self, fid: Fid) -> bool {
-        self.0.lock().open.get(&fid).is_some_and(|open| !open.is_told)
+        self.0.lock().open.get(&fid).is_some_and(|open| open.told != Told::Yes)
     }
 
     /// A name of a file is being taken away, or of one that is not known: until that is done it is not opened here.
