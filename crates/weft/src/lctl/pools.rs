@@ -190,6 +190,8 @@ fn until_known(
             return;
         }
         std::thread::sleep(KNOWN_PAUSE);
+        // An MDT that was silent is waited for, too.
+        reach.ask_silent_again();
     }
 }
 

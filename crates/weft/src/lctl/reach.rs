@@ -115,7 +115,7 @@ pub struct Reach {
     pub mounts: Vec<Mount>,
     /// Where those are that do not.
     pub left_out: Vec<PathBuf>,
-    /// Servers that did not answer, by their addresses, and why. None is asked again.
+    /// Servers that did not answer, by their addresses, and why. None is asked again before [`Reach::ask_silent_again`].
     pub(super) silent: BTreeMap<Vec<Nid>, String>,
     runtime: Option<(rt::os::Node, rt::Rt)>,
     hubs: BTreeMap<(String, PathBuf), Hub>,
@@ -168,8 +168,13 @@ impl Reach {
         });
         devices.dedup_by(|later, first| (&later.fsname, later.target) == (&first.fsname, first.target));
         (self.devices, self.mounts, self.left_out) = (devices, mounts, left_out);
-        self.silent.clear();
+        self.ask_silent_again();
         Ok(())
+    }
+
+    /// Servers that did not answer are asked again from now on.
+    pub fn ask_silent_again(&mut self) {
+        self.silent.clear();
     }
 
     /// Gives a target an order, or asks it something. Of a server that does not answer the user is told, once; then it is not
