@@ -17,6 +17,8 @@ pub enum Forget {
     NamesOf(Fid),
     /// Attributes and ACL of a file.
     Attributes(Fid),
+    /// Attributes of a file, of which mode, owner and ACL are as before.
+    SizeAndTimes(Fid),
     /// Bytes of a file; what was changed through mappings is written first.
     Data(Fid, Range<u64>),
 }

@@ -22,6 +22,8 @@ pub mod imports;
 mod interrupt;
 mod jobs;
 pub mod kernel;
+mod known;
+mod learning;
 mod moved;
 mod names;
 mod notify;

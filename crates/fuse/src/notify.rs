@@ -8,7 +8,7 @@
 //! Names are expired one by one (FUSE_NOTIFY_INVAL_ENTRY). That takes the lock of the directory, which a request may hold that waits for
 //! the very answer that this notification is to make possible: so nobody waits for it longer than a name is kept ([`crate::expire`]).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -17,19 +17,17 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use client::{Copies, Forget};
-use parking_lot::Mutex;
 use proto::Fid;
 use rt::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use rt::{BoxFuture, Rt};
 use rustix::io::Errno as OsErrno;
 use zerocopy::IntoBytes;
 
-use crate::asking::Asking;
 use crate::expire::Expirer;
 use crate::kernel::abi::{self, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader};
-use crate::names::Names;
+use crate::known::Known;
+use crate::learning::Change;
 use crate::ops::node_of;
-use crate::settling::Settling;
 use crate::threads::{self, Threads};
 
 /// How often it is tried again to tell what the kernel cannot be told yet.
@@ -47,7 +45,7 @@ struct Job<T> {
     _room: OwnedSemaphorePermit,
 }
 
-type Attributes = BTreeSet<Fid>;
+type Attributes = BTreeMap<Fid, Change>;
 type Data = Vec<(Fid, Range<u64>)>;
 
 /// The threads that tell the kernel.
@@ -61,18 +59,13 @@ pub struct Notifier {
 
 impl Notifier {
     /// Starts the threads. They end with this value.
-    pub fn start(
-        rt: Rt,
-        device: Arc<OwnedFd>,
-        names: Arc<Mutex<Names>>,
-        settling: Arc<Settling>,
-        asking: Arc<Asking>,
-    ) -> io::Result<Notifier> {
+    pub fn start(rt: Rt, device: Arc<OwnedFd>, known: Known) -> io::Result<Notifier> {
         let (attributes, attribute_jobs) = mpsc::sync_channel(JOBS_MAX);
-        let (kernel, asks, clock) = (Kernel { device: device.clone() }, asking.clone(), rt.clone());
+        let (kernel, asks, clock) = (Kernel { device: device.clone() }, known.asking.clone(), rt.clone());
         let expires = Kernel { device: device.clone() };
+        let kept = known.names.clone();
         let names =
-            Expirer::start(rt.clone(), names, Box::new(move |(dir, name)| expires.expire(*dir, name)))?;
+            Expirer::start(rt.clone(), kept, Box::new(move |(dir, name)| expires.expire(*dir, name)))?;
         let data =
             Threads::start("weft-data", DATA_THREADS_MAX, move |Job { what, done, _room }: Job<Data>| {
                 for (fid, range) in what {
@@ -85,7 +78,7 @@ impl Notifier {
                 let _ = done.send(());
             })?;
         threads::start("weft-forget", move || {
-            let forgetting = Forgetting { rt, kernel: Kernel { device }, settling, asking };
+            let forgetting = Forgetting { rt, kernel: Kernel { device }, known };
             while let Ok(job) = attribute_jobs.recv() {
                 // What came meanwhile goes along: what is told twice is forgotten once.
                 let jobs: Vec<Job<Attributes>> =
@@ -103,15 +96,17 @@ impl Notifier {
 struct Forgetting {
     rt: Rt,
     kernel: Kernel,
-    settling: Arc<Settling>,
-    asking: Arc<Asking>,
+    known: Known,
 }
 
 impl Forgetting {
     fn forget(&self, jobs: Vec<Job<Attributes>>) {
-        let mut left: BTreeSet<Fid> = jobs.iter().flat_map(|job| job.what.iter().copied()).collect();
+        let mut left = Attributes::new();
+        for (fid, change) in jobs.iter().flat_map(|job| &job.what) {
+            add(&mut left, *fid, *change);
+        }
         loop {
-            left.retain(|fid| self.is_left(*fid));
+            left.retain(|fid, change| self.is_left(*fid, *change));
             if left.is_empty() {
                 break;
             }
@@ -123,13 +118,25 @@ impl Forgetting {
     }
 
     /// Whether attributes could not be forgotten yet.
-    fn is_left(&self, fid: Fid) -> bool {
-        if self.asking.is_waited_for(fid, self.rt.now()) {
+    fn is_left(&self, fid: Fid, change: Change) -> bool {
+        let Known { settling, asking, learning, .. } = &self.known;
+        // What it keeps nothing of it need not be told to forget, and drops no answer for that.
+        if !learning.changed(fid, change, self.rt.now()) {
+            return false;
+        }
+        if asking.is_waited_for(fid, self.rt.now()) {
             return true;
         }
-        self.asking.forgets(fid);
+        asking.forgets(fid);
+        if self.kernel.forget_attributes(fid) {
+            return false;
+        }
         // An inode that the kernel does not know is forgotten, unless an answer made just now is about to bring it in.
-        !self.kernel.forget_attributes(fid) && self.settling.is_making(fid, self.rt.now())
+        let is_left = settling.is_making(fid, self.rt.now());
+        if !is_left {
+            learning.is_unknown(fid);
+        }
+        is_left
     }
 }
 
@@ -140,9 +147,8 @@ impl Copies for Notifier {
             match forget {
                 Forget::Names => waits.extend(self.names.forget(None)),
                 Forget::NamesOf(fid) => waits.extend(self.names.forget(Some(fid))),
-                Forget::Attributes(fid) => {
-                    attributes.insert(fid);
-                }
+                Forget::Attributes(fid) => add(&mut attributes, fid, Change::Access),
+                Forget::SizeAndTimes(fid) => add(&mut attributes, fid, Change::Contents),
                 Forget::Data(fid, range) => data.push((fid, range)),
             }
         }
@@ -176,6 +182,14 @@ impl Copies for Notifier {
                 let _ = wait.await;
             }
         })
+    }
+}
+
+/// Of several changes of a file the one counts that takes more along.
+fn add(attributes: &mut Attributes, fid: Fid, change: Change) {
+    let there = attributes.entry(fid).or_insert(change);
+    if change == Change::Access {
+        *there = change;
     }
 }
 
@@ -288,13 +302,11 @@ mod tests {
     fn jobs_are_done_and_said_to_be() {
         let (kernel, mut stream) = kernel();
         let rt = Rt::os(rt::os::Node::start_without_rings(1).expect("a node"));
-        let names = Arc::new(Mutex::new(Names::default()));
+        let known = Known::default();
         let place = (1, bytes::Bytes::from_static(b"name"));
-        let kept = names.lock().keep(FID, place, Duration::from_millis(250), 1, rt.now());
+        let kept = known.names.lock().keep(FID, place, Duration::from_millis(250), 1, rt.now());
         assert!(!kept.is_zero());
-        let notifier =
-            Notifier::start(rt.clone(), kernel.device.clone(), names, Arc::default(), Arc::default())
-                .expect("threads");
+        let notifier = Notifier::start(rt.clone(), kernel.device.clone(), known).expect("threads");
         let attributes = Forget::Attributes(FID);
         let done = notifier.forget(vec![Forget::NamesOf(FID), attributes, Forget::Names]);
         let mut lens = [sent(&mut stream, 16)[0], 0];

@@ -7,23 +7,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rt::Rt;
 use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::abort::{self, Abort};
-use crate::asking::Asking;
 use crate::dispatch::{Dispatcher, Teller};
 use crate::engine::dev::DEVICE;
 use crate::engine::{self, Choice, Ends, Wanted, dev};
 use crate::helper;
 use crate::kernel::init::Wish;
-use crate::names::Names;
+use crate::known::Known;
 use crate::notify::Notifier;
 use crate::ops::{Offers, Ops};
-use crate::settling::Settling;
 use crate::{proc, readahead};
 use client::posix::AccessTimes;
 
@@ -162,9 +159,8 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let abort = abort.and_then(Abort::of).map(Arc::new);
     let abort =
         abort.inspect_err(|error| tracing::debug!(%error, "the connection cannot be broken from here")).ok();
-    let (settling, asking) = (Arc::<Settling>::default(), Arc::<Asking>::default());
-    let names = Arc::new(Mutex::new(Names::within(rt.memory_bytes())));
-    let teller = Teller::new(rt.clone(), names.clone(), settling.clone(), asking.clone());
+    let known = Known::within(rt.memory_bytes());
+    let teller = Teller::new(rt.clone(), known.clone());
     let locking = options.locking;
     let dispatcher = Arc::new(Dispatcher::new(rt.clone(), ops.clone(), teller, locking));
     let (sender, ended) = oneshot::channel();
@@ -191,7 +187,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         if !expires {
             tracing::info!("this kernel cannot be told to forget a name: it asks each time (Linux 6.2 and later keep them)");
         }
-        Ok((kind, expires, Notifier::start(rt, device, names, settling, asking)?))
+        Ok((kind, expires, Notifier::start(rt, device, known)?))
     });
     match started {
         Ok((engine, expires, notifier)) => {

@@ -437,7 +437,7 @@ impl OpenFiles {
         if flags.write {
             Box::pin(self.names.data.locks.filling.forget_data(open.fid, once(0..u64::MAX))).await;
         } else if open.access_if_due(&self.names) {
-            Box::pin(self.names.meta.kernel.copies.forget(vec![Forget::Attributes(open.fid)])).await;
+            Box::pin(self.names.meta.kernel.copies.forget(vec![Forget::SizeAndTimes(open.fid)])).await;
         }
         Ok(())
     }

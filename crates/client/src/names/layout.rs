@@ -83,6 +83,6 @@ impl Names {
 impl Names {
     /// A file was changed in a way that the kernel does not know of.
     async fn forget_past_kernel(&self, fid: Fid) {
-        self.meta.kernel.copies.forget(vec![Forget::Attributes(fid)]).await;
+        self.meta.kernel.copies.forget(vec![Forget::SizeAndTimes(fid)]).await;
     }
 }

@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use proto::{Attr, Code, Fid, FileKind, Timestamp};
 use rt::Rt;
 
-use crate::asking::{self, Asking};
+use crate::asking;
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
+use crate::known::Known;
 use crate::moved::{Call, LastNames, Said};
-use crate::names::{Names, Place};
+use crate::names::Place;
 use crate::ops::node_of;
-use crate::settling::Settling;
 use crate::ways::Ways;
 use client::posix::Result;
 
@@ -59,19 +59,17 @@ pub struct Teller {
     attrs: AtomicBool,
     /// The same of names.
     may_keep_names: AtomicBool,
-    names: Arc<Mutex<Names>>,
+    known: Known,
     last_names: Mutex<LastNames>,
-    settling: Arc<Settling>,
-    asking: Arc<Asking>,
     ways: Arc<Ways>,
 }
 
 impl Teller {
     /// Lets the kernel keep nothing yet.
-    pub fn new(rt: Rt, names: Arc<Mutex<Names>>, settling: Arc<Settling>, asking: Arc<Asking>) -> Teller {
+    pub fn new(rt: Rt, known: Known) -> Teller {
         let (attrs, may_keep_names) = (AtomicBool::new(false), AtomicBool::new(false));
-        let ways = Arc::new(Ways::new(rt.clone(), names.clone()));
-        Teller { rt, attrs, may_keep_names, names, last_names: Mutex::default(), settling, asking, ways }
+        let ways = Arc::new(Ways::new(rt.clone(), known.names.clone()));
+        Teller { rt, attrs, may_keep_names, known, last_names: Mutex::default(), ways }
     }
 
     /// The door of the process that tells.
@@ -92,12 +90,12 @@ impl Teller {
 
     /// A thread asks for attributes, perhaps to decide by them.
     pub fn asked(&self, fid: Fid, thread: u32) {
-        self.asking.asked(fid, thread, self.rt.now());
+        self.known.asking.asked(fid, thread, self.rt.now());
     }
 
     /// It is about to be answered. What is given back is to be held until the answer has reached the kernel.
     pub fn answers(&self, fid: Fid, thread: u32) -> Option<asking::OnItsWay> {
-        self.asking.answers(fid, thread)
+        self.known.asking.answers(fid, thread)
     }
 
     /// What a name means.
@@ -115,7 +113,7 @@ impl Teller {
         let (place, fid) = ((dir, name.clone()), told.attr.fid);
         let leads_on = matches!(told.attr.kind(), FileKind::Dir | FileKind::Symlink);
         let has_names = told.attr.kind() == FileKind::Symlink && told.attr.nlink > 1;
-        let expiring = self.names.lock().expiring_but(fid, &place);
+        let expiring = self.known.names.lock().expiring_but(fid, &place);
         let call = || Call::of(thread);
         let (now, about) = (self.rt.now(), (&expiring[..], leads_on));
         let said = self.last_names.lock().looked_up(thread, (&place, fid), about, now, call);
@@ -152,23 +150,25 @@ impl Teller {
 
     /// The kernel is about to be told that it has moved a name.
     pub fn moved(&self, from: &Place, to: &Place, exchange: bool) {
-        self.names.lock().moved(from, to, exchange);
+        self.known.names.lock().moved(from, to, exchange);
     }
 
     fn keep(&self, told: &Told, asked: Option<Named<'_>>) -> Keep {
-        let left = told.keep_name;
+        let learned = (told.keep_attr || !told.keep_name.is_zero())
+            && self.known.learning.may_keep(told.attr.fid, self.rt.now());
+        let left = if learned { told.keep_name } else { Duration::ZERO };
         let named = asked.filter(|_| !left.is_zero() && self.may_keep_names.load(Ordering::Acquire));
         let name = named.map(|Named { dir, name, thread }| {
-            self.names.lock().keep(told.attr.fid, (dir, name.clone()), left, thread, self.rt.now())
+            self.known.names.lock().keep(told.attr.fid, (dir, name.clone()), left, thread, self.rt.now())
         });
         let name = name.unwrap_or_default();
-        let keep = Keep { name, attr: told.keep_attr && self.attrs.load(Ordering::Acquire) };
+        let keep = Keep { name, attr: told.keep_attr && learned && self.attrs.load(Ordering::Acquire) };
         // What it is asked about by its node the kernel knows.
         if let Some(Named { thread, .. }) = asked.filter(|_| keep.attr) {
-            self.settling.told(told.attr.fid, thread, self.rt.now());
+            self.known.settling.told(told.attr.fid, thread, self.rt.now());
         }
         if self.attrs.load(Ordering::Relaxed) {
-            self.asking.told(told.attr.fid, keep.attr);
+            self.known.asking.told(told.attr.fid, keep.attr);
         }
         keep
     }

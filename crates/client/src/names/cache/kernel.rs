@@ -71,8 +71,10 @@ impl KernelCopies {
         if bits & (LOCK_LOOKUP | LOCK_PERM) != 0 {
             forget.push(Forget::NamesOf(fid));
         }
-        if bits & (LOCK_PERM | LOCK_UPDATE | LOCK_LAYOUT | LOCK_XATTR) != 0 {
+        if bits & (LOCK_PERM | LOCK_XATTR) != 0 {
             forget.push(Forget::Attributes(fid));
+        } else if bits & (LOCK_UPDATE | LOCK_LAYOUT) != 0 {
+            forget.push(Forget::SizeAndTimes(fid));
         }
         if !forget.is_empty() {
             self.copies.forget(forget).await;
