@@ -101,10 +101,10 @@ impl LostBits {
         for part in self.inodes.parts() {
             let mut part = part.lock();
             let mut filled = Some(part.close_gate());
+            // Answers of before, which are still on their way to whoever asked, are not kept either.
+            self.inodes.bury_all(&mut part);
             let fids: Vec<Fid> = part.inodes.keys().copied().collect();
             for fid in fids {
-                // Answers of before, which are still on their way to whoever asked, are not kept either.
-                self.inodes.bury(&mut part, fid, u32::MAX, u64::MAX);
                 let bits = part.change(fid, |inode| {
                     let bits = inode.held().bits;
                     inode.revoke(u32::MAX, u64::MAX);

@@ -95,6 +95,8 @@ pub(crate) struct Part {
     totals: Arc<Totals>,
     gate: Gate,
     pub(super) tombstones: BTreeMap<Fid, Tombstone>,
+    /// What questions before this one are granted nobody knows any more.
+    lost_until: u64,
 }
 
 /// Every file of which something is kept.
@@ -126,6 +128,7 @@ impl Part {
             totals,
             gate: Gate::new(),
             tombstones: BTreeMap::new(),
+            lost_until: 0,
         }
     }
 
@@ -367,6 +370,13 @@ impl Inodes {
         }
     }
 
+    /// The MDT knows nothing any more of what it granted: nothing is kept of answers that are on their way, whatever file
+    /// they tell of.
+    pub(super) fn bury_all(&self, part: &mut Part) {
+        (_, part.lost_until) = self.requests.lock().under_way();
+        part.tombstones.clear();
+    }
+
     /// Takes everything of a file away, to make room: what was held, the open file that nobody uses, and what is done
     /// when the answers have arrived that were made before. Answers that are on their way and were granted before are
     /// not kept any more: what is held is given up with their grants.
@@ -423,6 +433,9 @@ impl Inodes {
 impl Part {
     /// The bits that were called back, or given up, of a grant with this number while its answer was on its way.
     fn taken(&self, asked: &Asked<'_>, fid: Fid, number: u64) -> u32 {
+        if asked.is_before(self.lost_until) {
+            return u32::MAX;
+        }
         let grave = self.tombstones.get(&fid).filter(|grave| asked.is_before(grave.until));
         grave.map_or(0, |grave| grave.taken(number))
     }
@@ -540,6 +553,19 @@ mod tests {
             inodes.part(DIR).inodes.get(&DIR).is_some_and(|inode| inode.has(LOCK_UPDATE)),
             "granted after that"
         );
+    }
+
+    /// A restart of the MDT passed the answer to a look-up, and the client kept what the MDT did not know of.
+    #[test]
+    fn an_answer_from_before_a_restart_is_not_kept() {
+        let inodes = inodes();
+        let early = inodes.ask();
+        inodes.bury_all(&mut inodes.part(DIR));
+        let late = inodes.ask();
+        assert!(!inodes.learn(&early, DIR, update(7), told(7, 1)), "nothing was known of it");
+        assert_eq!(held(&inodes), None);
+        assert!(inodes.learn(&late, DIR, update(8), told(8, 1)), "asked since");
+        assert_eq!(held(&inodes), Some((update(8), true)));
     }
 
     /// A callback that passed the answer to an open was forgotten: the client kept a directory that nobody would call
