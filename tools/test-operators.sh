@@ -708,6 +708,8 @@ t_quotas() {
   [ "$(find "$dir" -user 4321 | wc -l)" = 50 ]
   kill_mds
   start_mds
+  # An MDT that restarts is waited for.
+  "$LFS" quota -q -u 4321 "$two_a" > /dev/null
   until_true 20 has "50*"
   must_fail 1 as 4321 touch "$dir/more"
   chown 0:0 "$dir/a"

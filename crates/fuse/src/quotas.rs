@@ -192,7 +192,7 @@ pub(crate) async fn get(client: &Client, caller: &Caller, asked: &str) -> Result
     let (id, (kind, pool)) = (asked.owner.id, asked.told());
     let read = ReadQuota { kind, id, pool };
     let mut bytes = Vec::new();
-    answer(client.admin().order(TargetId::mdt(0), read, READ_WAIT).await)?.put_fields(&mut bytes);
+    answer(client.admin().order_again(TargetId::mdt(0), read, READ_WAIT).await)?.put_fields(&mut bytes);
     Ok(bytes)
 }
 
@@ -214,7 +214,7 @@ pub(crate) async fn set(client: &Client, caller: &Caller, asked: &str, text: &st
         forget,
         pool,
     };
-    answer(client.admin().order(TargetId::mdt(0), set, SET_WAIT).await).map(drop)
+    answer(client.admin().order_again(TargetId::mdt(0), set, SET_WAIT).await).map(drop)
 }
 
 #[cfg(test)]

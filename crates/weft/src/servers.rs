@@ -115,6 +115,8 @@ pub fn make(directory: &Path) -> io::Result<()> {
 
 fn announce_in(directory: &Path, server: &Server) -> io::Result<Announced> {
     make(directory)?;
+    // Those that were killed leave their files: looking at them takes them away.
+    all_in(directory);
     let unfinished = directory.join(format!(".{}.new", server.pid));
     let path = directory.join(format!("serve-{}.json", server.pid));
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
@@ -156,6 +158,10 @@ fn read(path: &Path) -> Option<Server> {
 mod tests {
     use super::*;
 
+    fn announced_as(path: &Path) -> Server {
+        serde_json::from_slice(&fs::read(path).expect("it is there")).expect("it is whole")
+    }
+
     #[test]
     fn a_server_is_known_as_long_as_it_lives() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -177,6 +183,10 @@ mod tests {
         fs::copy(&path, &left).expect("it can be copied");
         assert_eq!(all_in(directory.path()).len(), 1);
         assert!(!left.exists());
+        fs::copy(&path, &left).expect("it can be copied");
+        let next = Server { pid: 9, ..announced_as(&path) };
+        drop(announce_in(directory.path(), &next).expect("it can be written"));
+        assert!(!left.exists(), "the next server takes it away");
         drop(announced);
         assert!(!path.exists() && all_in(directory.path()).is_empty());
     }

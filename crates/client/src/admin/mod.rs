@@ -31,6 +31,8 @@ pub use watch::{Held, HeldRange};
 
 /// How long `statfs` waits for an OST; one that is slower is left out.
 const STATFS_WAIT: Duration = Duration::from_secs(2);
+/// How long after a target did not answer it is asked again, where it is.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What an administrator sees and sets of a mounted file system.
 pub struct Admin {
@@ -87,6 +89,24 @@ impl Admin {
         let role = if hub.has_key(Role::Server) { Role::Server } else { Role::Client };
         let nids = self.shared.targets.config().target(target).map_or(Vec::new(), |entry| entry.nids.clone());
         hub.ask(target, role, &nids, order, wait).await
+    }
+
+    /// The same of an order that may be given twice: a target that restarts is asked again for as long as `wait` lasts.
+    pub async fn order_again<O: Operation + Clone>(
+        &self,
+        target: TargetId,
+        order: O,
+        wait: Duration,
+    ) -> std::result::Result<O::Reply, AskError> {
+        let rt = &self.shared.rt;
+        let end = rt.now() + wait;
+        loop {
+            let answered = self.order(target, order.clone(), end - rt.now()).await;
+            if !matches!(answered, Err(AskError::Unanswered(_))) || rt.now() + AGAIN >= end {
+                return answered;
+            }
+            rt.sleep(AGAIN).await;
+        }
     }
 
     /// Gives the MGS an order, with the rights of this process.
