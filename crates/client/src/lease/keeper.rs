@@ -304,8 +304,19 @@ impl LeaseKeeper {
         };
         if let Some(release) = release {
             // Without an answer the lease ends by itself.
-            let _ = self.rt.timeout(RELEASE_TIME_MAX, self.targets.mgs().call(release)).await;
+            let _ = self.rt.timeout(RELEASE_TIME_MAX, self.tell_goodbye(release)).await;
         }
+    }
+
+    /// An MGS that started a moment ago knows nothing of this client, and targets that start would wait for it: it hears of the client
+    /// first, so that it knows that it has left.
+    async fn tell_goodbye(&self, release: RenewLease) -> Result<(), Error> {
+        let mgs = self.targets.mgs();
+        if mgs.call(release).await?.reply.known {
+            return Ok(());
+        }
+        let begun = mgs.call(RenewLease { lease: 0, release: false, dropped: Vec::new() }).await?.reply;
+        mgs.call(RenewLease { lease: begun.lease, release: true, dropped: Vec::new() }).await.map(drop)
     }
 
     /// Ends the lease now and not with its next renewal, if nothing is held; waits for that no longer than `wait`.

@@ -510,6 +510,30 @@ fn goodbyes_are_answered() {
     });
 }
 
+/// An MGS that had just restarted did not take the goodbye of a client that it had not heard of yet, and an MDT that restarted then waited for
+/// that client until the MGS knew again who lived.
+#[test]
+fn who_says_goodbye_to_a_new_mgs_is_not_waited_for() {
+    check(async |cluster, world| {
+        let (_, one) = cluster.mount("one").await;
+        let (_, other) = cluster.mount("other").await;
+        let (fid, handle) = make(&one, "f").await;
+        one.files().write(handle, 0, b"mine").await.expect("there is room");
+        one.files().release(handle).await;
+        one.sync_all().await.expect("what is healthy can be synced");
+        cluster.kill("mgs");
+        cluster.restart(&["mgs".to_owned()]);
+        one.unmount().await.expect("it has nothing to lose");
+        // Its goodbye is not durable there.
+        cluster.cut_power(&["mds".to_owned()]);
+        cluster.restart(&["mds".to_owned()]);
+        let before = world.now();
+        assert_eq!(mode(&other, fid).await, 0o644);
+        let waited = world.now() - before;
+        assert!(waited < Duration::from_secs(5), "{waited:?}");
+    });
+}
+
 /// Locks of applications are all that it holds after the restart: nothing else of it is in anybody's way.
 fn lock_of_a_dead_client(take: impl AsyncFnOnce(&Arc<Client>, &World, Fid, FlockRequest)) {
     check(async |cluster, world| {

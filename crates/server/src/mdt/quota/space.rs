@@ -60,6 +60,18 @@ struct State {
     /// By session, then user, group and project, and then pool.
     parts: BTreeMap<(u64, [u32; 3], Pool), u64>,
     owners: BTreeMap<Owner, Known>,
+    /// All that any client held and holds no more, in bytes: no [`Flow::ended`] is greater.
+    ended: u64,
+    /// The number of the last question to the targets.
+    asked: u64,
+}
+
+/// A question to the targets about an owner.
+struct Question {
+    number: u64,
+    at: Time,
+    /// [`Flow::ended`] when it was asked: the answers have all of that.
+    ended: Vec<(Pool, u64)>,
 }
 
 /// What is known of one owner, in bytes.
@@ -71,6 +83,8 @@ struct Known {
     used: BTreeMap<DataTarget, u64>,
     /// When they were asked.
     asked_at: Option<Time>,
+    /// The number of that question: of two that pass each other the later one counts.
+    asked: u64,
 }
 
 /// What is on its way to targets, in bytes.
@@ -78,14 +92,23 @@ struct Known {
 struct Flow {
     /// What clients hold.
     held: u64,
-    /// What they held, and what is not in what the targets said, as far as anybody knows.
-    spent: u64,
+    /// All that they held and hold no more. It only grows.
+    ended: u64,
+    /// How far that is in what the targets said, for certain.
+    told: u64,
+}
+
+impl Flow {
+    /// What clients held, and what is not in what the targets said, as far as anybody knows.
+    fn spent(&self) -> u64 {
+        self.ended.saturating_sub(self.told)
+    }
 }
 
 impl Known {
     /// What the owner may have come to, at most: on all targets, or in a pool on its `members`.
     fn sum(&self, pool: &Pool, members: Option<&BTreeSet<OstIndex>>) -> u64 {
-        let flow = self.flows.get(pool).map_or(0, |flow| flow.held.saturating_add(flow.spent));
+        let flow = self.flows.get(pool).map_or(0, |flow| flow.held.saturating_add(flow.spent()));
         let is_meant = |target: DataTarget| match members {
             None => true,
             Some(members) => target.ost().is_some_and(|ost| members.contains(&ost)),
@@ -93,15 +116,7 @@ impl Known {
         let used = self.used.iter().filter(|(target, _)| is_meant(**target));
         used.fold(flow, |sum, (_, used)| sum.saturating_add(*used))
     }
-
-    /// What is spent, of everything that is limited.
-    fn spent(&self) -> Spent {
-        self.flows.iter().map(|(pool, flow)| (pool.clone(), flow.spent)).collect()
-    }
 }
-
-/// By pool, in bytes.
-type Spent = Vec<(Pool, u64)>;
 
 impl State {
     /// A session says what it holds.
@@ -113,11 +128,15 @@ impl State {
             _ if before == 0 && self.parts.len() >= PARTS_MAX => return,
             _ => drop(self.parts.insert(key, held)),
         }
+        let (all, ended) = (self.ended, before.saturating_sub(held));
         for owner in owners_of(of) {
-            let flow = self.owners.entry(owner).or_default().flows.entry(pool.clone()).or_default();
+            let flows = &mut self.owners.entry(owner).or_default().flows;
+            // A question about one of the same name that was forgotten tells nothing of this one.
+            let flow = flows.entry(pool.clone()).or_insert(Flow { held: 0, ended: all, told: all });
             flow.held = flow.held.saturating_sub(before).saturating_add(held);
-            flow.spent = flow.spent.saturating_add(before.saturating_sub(held));
+            flow.ended = flow.ended.saturating_add(ended);
         }
+        self.ended = all.saturating_add(ended);
     }
 
     /// Nothing of an owner is limited in `pool`, or at all.
@@ -137,15 +156,26 @@ impl State {
         all.into_iter().for_each(|(of, pool)| self.tell(session, of, &pool, 0));
     }
 
-    /// The targets were asked at `at`, when the owner had `spent`. Who does not answer has what it had.
-    fn learn(&mut self, owner: Owner, targets: &[TargetUsage], (at, spent): (Time, Spent)) {
+    /// The targets are about to be asked about an owner.
+    fn ask(&mut self, owner: Owner, at: Time) -> Question {
+        self.asked += 1;
+        let flows = self.owners.get(&owner).map(|known| &known.flows);
+        let ended = flows.into_iter().flatten().map(|(pool, flow)| (pool.clone(), flow.ended)).collect();
+        Question { number: self.asked, at, ended }
+    }
+
+    /// They have answered. Who does not has what it had.
+    fn learn(&mut self, owner: Owner, targets: &[TargetUsage], question: Question) {
         let known = self.owners.entry(owner).or_default();
-        for (pool, spent) in spent {
+        if question.number < known.asked {
+            return;
+        }
+        for (pool, ended) in question.ended {
             if let Some(flow) = known.flows.get_mut(&pool) {
-                flow.spent = flow.spent.saturating_sub(spent);
+                flow.told = flow.told.max(ended);
             }
         }
-        known.asked_at = Some(at);
+        (known.asked_at, known.asked) = (Some(question.at), question.number);
         // A target that is not asked any more is none of the file system's.
         let before = std::mem::take(&mut known.used);
         known.used = targets
@@ -157,10 +187,6 @@ impl State {
     /// Whether the targets were asked about the owner at `since` or later.
     fn is_known_since(&self, owner: Owner, since: Time) -> bool {
         self.owners.get(&owner).and_then(|known| known.asked_at).is_some_and(|at| at >= since)
-    }
-
-    fn spent(&self, owner: Owner) -> Spent {
-        self.owners.get(&owner).map(Known::spent).unwrap_or_default()
     }
 
     /// Whether anybody else holds something of the owner.
@@ -234,15 +260,15 @@ impl Quotas {
     async fn ask(&self, owners: &[Owner], since: Time) -> Result<(), Code> {
         let Ok(_turn) = self.space.asking.0.acquire().await else { return Ok(()) };
         for owner in owners {
-            let (at, spent) = {
-                let state = self.space.state.lock();
+            let question = {
+                let mut state = self.space.state.lock();
                 if state.is_known_since(*owner, since) {
                     continue;
                 }
-                (self.rt.now(), state.spent(*owner))
+                state.ask(*owner, self.rt.now())
             };
             let targets = self.usage.of(*owner).await?;
-            self.space.state.lock().learn(*owner, &targets, (at, spent));
+            self.space.state.lock().learn(*owner, &targets, question);
         }
         Ok(())
     }
@@ -373,16 +399,39 @@ mod tests {
         assert_eq!((sum(&state, (USER, 7)), sum(&state, (GROUP, 8))), (150, 100));
         state.tell(1, [7, 8, 0], &None, 30);
         assert_eq!(sum(&state, (USER, 7)), 150, "70 are on a target, or on the way");
-        let spent = state.spent((USER, 7));
-        assert_eq!(spent, [(None, 70)]);
+        let question = state.ask((USER, 7), Time(5));
+        assert_eq!(question.ended, [(None, 70)]);
         // Meanwhile 20 more arrive; the answer may have them or not.
         state.tell(1, [7, 8, 0], &None, 10);
-        state.learn((USER, 7), &said(Some(90)), (Time(5), spent));
+        state.learn((USER, 7), &said(Some(90)), question);
         assert_eq!(sum(&state, (USER, 7)), 90 + 60 + 20);
         assert!(state.is_known_since((USER, 7), Time(5)) && !state.is_known_since((USER, 7), Time(6)));
-        let spent = state.spent((USER, 7));
-        state.learn((USER, 7), &said(None), (Time(9), spent));
+        let question = state.ask((USER, 7), Time(9));
+        state.learn((USER, 7), &said(None), question);
         assert_eq!(sum(&state, (USER, 7)), 90 + 60, "who does not answer has what it had");
+    }
+
+    /// Two clients asked at the limit of a pool, and the older answers came last: what was written meanwhile was permitted twice.
+    #[test]
+    fn questions_that_pass_each_other_forget_nothing() {
+        let mut state = State::default();
+        state.tell(1, [7, 8, 0], &None, 100);
+        state.tell(1, [7, 8, 0], &None, 0);
+        let first = state.ask((USER, 7), Time(1));
+        let second = state.ask((USER, 7), Time(1));
+        state.learn((USER, 7), &said(Some(100)), second);
+        state.tell(2, [7, 8, 0], &None, 60);
+        state.tell(2, [7, 8, 0], &None, 0);
+        assert_eq!(sum(&state, (USER, 7)), 160);
+        state.learn((USER, 7), &said(Some(90)), first);
+        assert_eq!(sum(&state, (USER, 7)), 160, "the older question says nothing");
+        // What was forgotten meanwhile is not told of what came after it.
+        let before = state.ask((USER, 7), Time(2));
+        state.forget((USER, 7), &None);
+        state.tell(2, [7, 8, 0], &None, 50);
+        state.tell(2, [7, 8, 0], &None, 0);
+        state.learn((USER, 7), &said(Some(0)), before);
+        assert_eq!(sum(&state, (USER, 7)), 50);
     }
 
     #[test]
@@ -398,10 +447,10 @@ mod tests {
         };
         assert_eq!((of(&state, &None, None), of(&state, &flash, Some(&zero))), (100, 60));
         state.tell(1, [7, 8, 0], &flash, 10);
-        let spent = state.spent((USER, 7));
+        let question = state.ask((USER, 7), Time(1));
         state.tell(1, [7, 8, 0], &disk, 0);
         let told = |ost, bytes| TargetUsage { target: OstIndex(ost).into(), bytes: Some(bytes) };
-        state.learn((USER, 7), &[told(0, 50), told(1, 7), told(2, 1)], (Time(1), spent));
+        state.learn((USER, 7), &[told(0, 50), told(1, 7), told(2, 1)], question);
         assert_eq!(of(&state, &flash, Some(&zero)), 50 + 10);
         assert_eq!(of(&state, &flash, Some(&both)), 57 + 10, "another one is a member now");
         assert_eq!(of(&state, &disk, Some(&BTreeSet::from([OstIndex(2)]))), 1 + 40, "spent since");
