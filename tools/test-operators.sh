@@ -892,7 +892,10 @@ EOS
   cat "$work/shown"
   head -n 1 "$work/shown" | grep -qx "Disk quotas for usr 4455 (uid 4455):"
   grep -qE " 0 +0 +8192 +- +0 +0 +0 +-$" "$work/shown"
-  # Two mounts at once are given no more than there is.
+  # Two mounts at once are given no more than there is, each on an OST of its own.
+  "$LFS" setstripe -p qflash -i 0 "$dir/flash/a"
+  "$LFS" setstripe -p qflash -i 1 "$dir/flash/b"
+  chown 4455:4455 "$dir"/flash/{a,b}
   until_full "$two_b/pool_quotas/flash/b" > "$work/wrote.b" &
   until_full "$dir/flash/a" > "$work/wrote.a"
   wait $!

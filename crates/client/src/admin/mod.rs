@@ -102,7 +102,12 @@ impl Admin {
         let end = rt.now() + wait;
         loop {
             let answered = self.order(target, order.clone(), end - rt.now()).await;
-            if !matches!(answered, Err(AskError::Unanswered(_))) || rt.now() + AGAIN >= end {
+            // Its server starts, or stops, or another one has it by now.
+            let is_away = matches!(
+                answered,
+                Err(AskError::Unanswered(_) | AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone))
+            );
+            if !is_away || rt.now() + AGAIN >= end {
                 return answered;
             }
             rt.sleep(AGAIN).await;
