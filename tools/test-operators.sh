@@ -903,7 +903,9 @@ EOS
   [ $(($(cat "$work/wrote.a") + $(cat "$work/wrote.b"))) = $((8 << 20)) ]
   refused "$dir/flash/c"
   # The other pool has room, as much as the limit of all leaves.
-  [ "$(until_full "$dir/disk/a")" = $((4 << 20)) ]
+  until_full "$dir/disk/a" > "$work/wrote.disk"
+  echo "then $(cat "$work/wrote.disk") bytes into the other one"
+  [ "$(cat "$work/wrote.disk")" = $((4 << 20)) ]
   until_true 20 has "8192*" --pool qflash
   has 4096 --pool qdisk
   has "12288*"
