@@ -352,11 +352,9 @@ t_room() {
   grep -q "No space left" "$work/err"
   until_true 20 room_has 0 0
   lctl get_param "lod.$room-*.qos_ost_weights" | grep -q "ost_idx: 3, tgt_weight: 0,"
-  # It may have no turns and not be full yet: what it has kept back comes free when a write has failed.
+  # It may have no turns and not be full yet.
   all_but_full() {
-    dd if=/dev/zero "of=$more/large" bs=64k count=64 oflag=append conv=notrunc,fsync status=none 2> "$work/err"
     rm -f "$more/all"
-    touch "$more/ask" && rm "$more/ask"
     "$LFS" setstripe -c -1 "$more/all"
     [ "$(stripes_of "$more/all" | tr ' ' '\n' | sort | tr -d '\n')" = 012 ]
   }
