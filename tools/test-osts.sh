@@ -350,9 +350,11 @@ t_room() {
   "$LFS" setstripe -i 3 -c 1 "$more/large"
   must_fail 1 dd if=/dev/zero "of=$more/large" bs=1M count=1000 conv=fsync status=none
   grep -q "No space left" "$work/err"
+  # What was too little for a large request is taken by small ones.
+  must_fail 1 dd if=/dev/zero "of=$more/large" bs=64k count=1000 oflag=append,direct conv=notrunc status=none
   until_true 20 room_has 0 0
   lctl get_param "lod.$room-*.qos_ost_weights" | grep -q "ost_idx: 3, tgt_weight: 0,"
-  # It may have no turns and not be full yet.
+  # It has no turns, and is full as soon as it was asked.
   all_but_full() {
     rm -f "$more/all"
     "$LFS" setstripe -c -1 "$more/all"

@@ -534,21 +534,28 @@ impl Files {
 
     /// Bytes that can be written into files that exist, but for what is left to overwrites.
     pub fn free_bytes(&self) -> u64 {
+        self.unused_blocks().saturating_sub(self.supply.overwrite_blocks) * BLOCK
+    }
+
+    fn unused_blocks(&self) -> u64 {
         let committed = self.store.last_committed();
         let mut space = self.space.lock();
         space.release(committed);
         if space.has_work() {
             self.work.notify_one();
         }
-        space.free_blocks().saturating_sub(self.supply.overwrite_blocks) * BLOCK
+        space.free_blocks()
     }
 
-    /// Space of the disk, without the reserve.
+    /// Space of the disk, without the reserve and what overwrites lack. What is too little for a file is not available.
     pub async fn disk_space(&self) -> Result<rt::disk::Space, StoreError> {
         let space = self.dir.space().await?;
         let kept = self.store.shared.kept_from_objects();
-        let (free, available) = (space.free.saturating_sub(kept), space.available.saturating_sub(kept));
-        Ok(rt::disk::Space { free, available, ..space })
+        let lacking = self.supply.overwrite_blocks.saturating_sub(self.unused_blocks()) * BLOCK;
+        let left = |bytes: u64| bytes.saturating_sub(kept).saturating_sub(lacking);
+        let has_file = self.supply.file_bytes(Need::Growth, space.available, kept).is_some();
+        let available = if has_file { left(space.available) } else { 0 };
+        Ok(rt::disk::Space { free: left(space.free), available, ..space })
     }
 
     /// Ends the background task and removes files without data.
