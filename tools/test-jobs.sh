@@ -8,7 +8,7 @@
 
 LCTL=$(dirname "$WEFT")/lctl
 stage_kills=20
-rank_kills=${LONG:+50}
+rank_kills=${LONG:+100}
 rank_kills=${rank_kills:-10}
 plain=$work/plain
 images=$two_a/images

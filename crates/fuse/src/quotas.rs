@@ -23,8 +23,8 @@ use crate::virtuals::{answer, may_administrate};
 pub const QUOTA: &str = "weft.quota.";
 /// How long the MDT may take to answer, which asks the OSTs.
 const READ_WAIT: Duration = Duration::from_secs(5);
-/// How long it may take for a change, which is durable then, and which clients keep to.
-const SET_WAIT: Duration = Duration::from_secs(15);
+/// How long it may take for a change, which is durable then, and which clients keep to. Less than `lfs` waits for the mount, so that it says why.
+const SET_WAIT: Duration = Duration::from_secs(9);
 
 /// A user, a group or a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -102,11 +102,8 @@ pub(crate) fn may_administrate(caller: &Caller) -> Result<()> {
 /// What a target answered outside any session, for whoever asked the mount.
 pub(crate) fn answer<T>(answer: std::result::Result<T, AskError>) -> Result<T> {
     answer.map_err(|error| match error {
-        // Its server starts, or stops, or another one has it by now.
-        AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone) | AskError::Unanswered(_) => {
-            Errno(libc::EHOSTUNREACH)
-        }
-        AskError::Refused(code) => code.into(),
+        AskError::Refused(code) if !error.is_away() => code.into(),
+        AskError::Refused(_) | AskError::Unanswered(_) => Errno(libc::EHOSTUNREACH),
     })
 }
 

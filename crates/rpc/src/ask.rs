@@ -25,6 +25,16 @@ pub enum AskError {
     Unanswered(String),
 }
 
+impl AskError {
+    /// Whether the target is not there just now: its server starts, or stops, or another one has it by now.
+    pub fn is_away(&self) -> bool {
+        matches!(
+            self,
+            AskError::Unanswered(_) | AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone)
+        )
+    }
+}
+
 impl Hub {
     /// Asks `target` something that needs no session ([`Request::needs_no_session`]): in this process if it is served
     /// here, else at the first of `nids` that answers, with the rights of `role`. `patience` is for each of them.

@@ -102,11 +102,7 @@ impl Admin {
         let end = rt.now() + wait;
         loop {
             let answered = self.order(target, order.clone(), end - rt.now()).await;
-            // Its server starts, or stops, or another one has it by now.
-            let is_away = matches!(
-                answered,
-                Err(AskError::Unanswered(_) | AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone))
-            );
+            let is_away = answered.as_ref().is_err_and(AskError::is_away);
             if !is_away || rt.now() + AGAIN >= end {
                 return answered;
             }

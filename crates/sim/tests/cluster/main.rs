@@ -5,6 +5,7 @@ mod away;
 mod components;
 mod degraded;
 mod failover;
+mod full_sessions;
 mod given;
 mod heads;
 mod hsm;

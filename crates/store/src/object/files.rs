@@ -547,15 +547,15 @@ impl Files {
         space.free_blocks()
     }
 
-    /// Space of the disk, without the reserve and what overwrites lack. What is too little for a file is not available.
+    /// Space of the disk, without the reserve. What overwrites lack, and what is too little for a file, is not available.
     pub async fn disk_space(&self) -> Result<rt::disk::Space, StoreError> {
         let space = self.dir.space().await?;
         let kept = self.store.shared.kept_from_objects();
         let lacking = self.supply.overwrite_blocks.saturating_sub(self.unused_blocks()) * BLOCK;
-        let left = |bytes: u64| bytes.saturating_sub(kept).saturating_sub(lacking);
+        let (free, available) = (space.free.saturating_sub(kept), space.available.saturating_sub(kept));
         let has_file = self.supply.file_bytes(Need::Growth, space.available, kept).is_some();
-        let available = if has_file { left(space.available) } else { 0 };
-        Ok(rt::disk::Space { free: left(space.free), available, ..space })
+        let available = if has_file { available.saturating_sub(lacking) } else { 0 };
+        Ok(rt::disk::Space { free, available, ..space })
     }
 
     /// Ends the background task and removes files without data.

@@ -341,6 +341,14 @@ wire_struct! {
     }
 }
 
+impl Close {
+    /// Whether it has the MDT call other clients back. One that tells nothing does not, but for a writer that has written nothing: with such
+    /// a close a client answers a callback for what it keeps open to read.
+    pub(super) fn contends(&self) -> bool {
+        self.wrote || self.size.is_some() || self.atime.is_some()
+    }
+}
+
 wire_struct! {
     /// A close, or a size that was told, was taken.
     #[derive(Default)]

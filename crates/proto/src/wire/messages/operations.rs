@@ -243,7 +243,7 @@ operations! {
         23 ReadDir(ReadDir) -> DirPage: Session, Reads, Shared, never, always;
         24 Create(Create) -> Created: Session, Takes, Shared, never, always;
         25 Open(Open) -> Opened: Session, Frees, Shared, never, always;
-        26 Close(Close) -> Settled: Session, Frees, Reserved, never, always;
+        26 Close(Close) -> Settled: Session, Frees, Reserved, never, Close::contends;
         27 Unlink(Unlink) -> Unlinked: Session, Frees, Shared, never, always;
         28 Rename(Rename) -> Renamed: Session, Frees, Shared, never, always;
         29 Link(Link) -> Entry: Session, Takes, Shared, never, always;
@@ -271,7 +271,8 @@ operations! {
         55 PlaceData(PlaceData) -> Entry: Session, Takes, Shared, never, always;
         56 RestateNames(RestateNames) -> Done: Session, Reads, Reserved, never, never;
         75 RestateAlone(RestateAlone) -> Done: Session, Reads, Reserved, never, never;
-        76 KeepPromises(KeepPromises) -> PromisesKept: Session, Frees, Shared, never, always;
+        // Callbacks wait for it. One of a client is under way at an MDT.
+        76 KeepPromises(KeepPromises) -> PromisesKept: Session, Frees, Shared, never, never;
         78 GetHsm(GetHsm) -> HsmState: Session, Reads, Shared, never, always;
         79 SetHsm(SetHsm) -> HsmState: Session, Frees, Shared, never, always;
         84 ReleaseData(ReleaseData) -> Entry: Session, Frees, Shared, never, always;
