@@ -271,8 +271,7 @@ operations! {
         55 PlaceData(PlaceData) -> Entry: Session, Takes, Shared, never, always;
         56 RestateNames(RestateNames) -> Done: Session, Reads, Reserved, never, never;
         75 RestateAlone(RestateAlone) -> Done: Session, Reads, Reserved, never, never;
-        // Callbacks wait for it. One of a client is under way at an MDT.
-        76 KeepPromises(KeepPromises) -> PromisesKept: Session, Frees, Shared, never, never;
+        76 KeepPromises(KeepPromises) -> PromisesKept: Session, Frees, Shared, never, always;
         78 GetHsm(GetHsm) -> HsmState: Session, Reads, Shared, never, always;
         79 SetHsm(SetHsm) -> HsmState: Session, Frees, Shared, never, always;
         84 ReleaseData(ReleaseData) -> Entry: Session, Frees, Shared, never, always;
