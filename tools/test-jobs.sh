@@ -321,6 +321,27 @@ t_rank_run() {
   rankfs mount "$images/i.rankfs" "$work/m"
   grep -qx inside "$work/m/a"
   rankfs umount "$images/i.rankfs"
+  # An export takes the place of no image, and of nothing but a file.
+  rankfs create "$images/-x.rankfs" --size 8M
+  for n in "$images/i.rankfs" "$images/-x.rankfs" "$work/ready" "$images"; do must_fail 2 rankfs export "$images/i.rankfs" "$n"; done
+  ln -s "$plain/e.img" "$plain/link"
+  must_fail 2 rankfs run --dir "$images" --size 64M --job 1 --export "$plain/link" -- touch "$work/ran"
+  grep -q 'is a symbolic link; export to another name' "$work/err"
+  not test -e "$work/ran"
+  rankfs export "$images/i.rankfs" "$plain/e.img"
+  (cd "$images" && rm ./-x.rankfs && rankfs create --size 8M -- -x.rankfs && rm ./-x.rankfs)
+  # Names that are no text: of images, and of what others have mounted.
+  local odd=$'odd\xff'
+  mkdir -p "$work/$odd"
+  mount -t tmpfs odd "$work/$odd"
+  rankfs create "$images/$odd.rankfs" --size 8M --job 6
+  rankfs mount "$images/$odd.rankfs" "$work/m"
+  rankfs list --json "$images" | python3 -c 'import json, sys; assert len(json.load(sys.stdin)) == 2'
+  rankfs list "$images" | grep -q "at $work/m"
+  rankfs umount "$work/m"
+  rankfs mount "$images/$odd.rankfs" "$work/m"
+  rankfs gc --ended 6 --json "$images" | python3 -c 'import json, sys; assert len(json.load(sys.stdin)["removed"]) == 1'
+  umount "$work/$odd"
   # An import that was broken off.
   cp --sparse=always "$plain/e.img" "$images/half.rankfs"
   python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.weft.rankfs", b"""{"version":1,"job":null,"rank":null,"node":"x","boot":"y","owner":null,"kept":true,"is_partial":true}""")' "$images/half.rankfs"
@@ -355,6 +376,14 @@ t_rank_user() {
     '! err=$(head -c 20M /dev/zero 2>&1 > b) && echo "$err" | grep -q "No space"'
   # What outlives the program ends with it.
   as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 3 -- sh -c 'setsid sleep 600 & :'
+  [ -z "$(ls "$images")" ]
+  # Ranks of one user have one place, each its own image there, and the first that ends leaves those of the others alone.
+  local pids=() rank
+  for rank in 1 2 3; do
+    as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 3 --rank $rank -- sh -c "echo $rank > id; sync; sleep 0.$((rank * 2)); [ \"\$(cat id)\" = $rank ]" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid"; done
   [ -z "$(ls "$images")" ]
   # The kernel mounts it.
   as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 4 --keep -- sh -c 'mkdir d; seq 100000 > d/numbers'
@@ -406,7 +435,8 @@ for n in range(100):
   # Its server is killed: what there is stays.
   must_fail 1 as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 6 -- sh -c 'kill -9 $(pgrep -u 1234 -x fuse2fs)'
   grep -q 'the image is kept' "$work/err"
-  as_user "$WEFT" rankfs gc "$images" | grep -q '6.rankfs: removed'
+  as_user "$WEFT" rankfs gc "$images" | grep -q '6.rankfs: stays, it is to be kept'
+  rm "$images/6.rankfs"
   # What a user has made does not stop the machine, nor is it believed.
   as_user "$WEFT" rankfs create "$images/e.rankfs" --size 64M
   tune2fs -e panic "$images/e.rankfs" > /dev/null
@@ -534,6 +564,10 @@ t_rank_mounts() {
   must_fail 2 "$WEFT" rank-mount --mounts "$two_a,$two_b" -- true
   must_fail 1 "$WEFT" rank-mount --mounts "$two_a,$two_b" --at "$work/nowhere" --rank 1 -- true
   must_fail 127 "$WEFT" rank-mount --mounts "$two_a" --rank 1 -- "$work/no-program"
+  # A mount that is missing here would be a directory of this machine's.
+  must_fail 1 "$WEFT" rank-mount --mounts "$two_a,$work/at" --rank 1 -- touch "$work/ran"
+  grep -q 'is no mount of weft on this machine' "$work/err"
+  not test -e "$work/ran"
   [ -z "$(ls "$work/at")" ]
 }
 

@@ -295,6 +295,11 @@ pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(parse_mounts(&proc::mounts()?))
 }
 
+/// The same of another process, by its number.
+pub fn mounts_of(process: u32) -> io::Result<Vec<MountEntry>> {
+    Ok(parse_mounts(&proc::bytes(process, "mountinfo")?))
+}
+
 /// Lines of /proc/PID/mountinfo, as proc_pid_mountinfo(5) has them.
 pub(crate) fn parse_mounts(table: &[u8]) -> Vec<MountEntry> {
     table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()

@@ -1,6 +1,6 @@
 //! Memory that this process may use: the machine's, or what its memory groups (cgroups, version 1 or 2) leave of it.
 
-use std::fs::read_to_string;
+use std::fs::{read, read_to_string};
 use std::path::{Path, PathBuf};
 
 /// What is assumed where the machine does not say, in bytes.
@@ -12,7 +12,8 @@ const LIMIT_FILES: [&str; 3] = ["memory.max", "memory.high", "memory.limit_in_by
 
 /// Memory that this process may use now, in bytes.
 pub(super) fn memory_bytes() -> u64 {
-    let file = |path: &str| read_to_string(path).unwrap_or_default();
+    // Places of mounts may have any bytes.
+    let file = |path: &str| String::from_utf8_lossy(&read(path).unwrap_or_default()).into_owned();
     let machine = total_of(&file("/proc/meminfo")).unwrap_or(UNKNOWN_BYTES);
     let groups = group_dirs(&file("/proc/self/cgroup"), &file("/proc/self/mountinfo"));
     groups.iter().flat_map(|(dir, top)| limits_of(dir, top)).fold(machine, u64::min)

@@ -7,8 +7,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fuse::session::{self, MountEntry};
 use rt::os::loopback;
 
+use super::rankfs::attached;
 use super::rankfs::record::rank_of_environment;
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
@@ -37,6 +39,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (Some(mount), Some(first)) = (chosen(&arguments.mounts, rank), arguments.mounts.first()) else {
         return Err(Failure::usage("name the mounts, as in --mounts /mnt/w0,/mnt/w1"));
     };
+    let table = session::mounts()
+        .map_err(|error| Failure::new(format!("the mounts cannot be read: {}", describe(&error))))?;
+    check(&arguments.mounts, mount, &table)?;
     let at = arguments.at.as_ref().unwrap_or(first);
     if mount != at {
         let seen = private_mounts().and_then(|()| bind(mount, at)).and_then(|()| work_there());
@@ -64,6 +69,33 @@ fn chosen(mounts: &[PathBuf], rank: u32) -> Option<&PathBuf> {
     mounts.get((rank as usize).checked_rem(mounts.len())?)
 }
 
+/// Whether the chosen mount is one of weft, and those that are there are of one file system: what is written somewhere else is lost to the
+/// other ranks.
+fn check(mounts: &[PathBuf], chosen: &Path, table: &[MountEntry]) -> Result<(), Failure> {
+    let file_system = |path: &Path| {
+        let path = path.canonicalize().ok()?;
+        let above = table.iter().filter(|entry| path.starts_with(&entry.path));
+        // Of those that are mounted at one place the last is seen.
+        let entry = above.max_by_key(|entry| entry.path.as_os_str().len())?;
+        entry.is_weft().then(|| attached::name_of(entry))
+    };
+    let Some(meant) = file_system(chosen) else {
+        return Err(Failure::new(format!(
+            "{} is no mount of weft on this machine; mount the file system there first",
+            chosen.display()
+        )));
+    };
+    let other = mounts.iter().find(|mount| file_system(mount).is_some_and(|name| name != meant));
+    match other {
+        Some(other) => Err(Failure::usage(format!(
+            "{} and {} are different file systems; name mounts of one",
+            chosen.display(),
+            other.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn private_mounts() -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         return loopback::private_mounts();
@@ -83,6 +115,32 @@ fn work_there() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mounts_of_one_file_system_are_taken() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let top = dir.path().canonicalize().expect("it is there");
+        let [a, b, other, none] = ["a", "b", "other", "none"].map(|name| top.join(name));
+        for path in [&a, &b, &other, &none] {
+            std::fs::create_dir(path).expect("a new name");
+        }
+        let entry = |path: &Path, source: &str, kind: &str| MountEntry {
+            path: path.to_owned(),
+            source: source.to_owned(),
+            kind: kind.to_owned(),
+            ..MountEntry::default()
+        };
+        let table = [
+            entry(Path::new("/"), "/dev/root", "ext4"),
+            entry(&a, "n1@tcp:/w", "fuse.weft"),
+            entry(&b, "n2@tcp:n1@tcp:/w", "fuse.weft"),
+            entry(&other, "n1@tcp:/x", "fuse.weft"),
+        ];
+        assert!(check(&[a.clone(), b.clone()], &b, &table).is_ok());
+        assert!(check(&[a.clone(), none.clone()], &a, &table).is_ok(), "no rank of this one");
+        assert!(check(&[a.clone(), none.clone()], &none, &table).is_err());
+        assert!(check(&[a.clone(), other], &a, &table).is_err());
+    }
 
     #[test]
     fn ranks_take_the_mounts_in_turn() {

@@ -1,13 +1,15 @@
 //! Images that this machine has mounted: mounting, unmounting, and finding them in the kernel's tables, whoever mounted them.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use fuse::session::{MountEntry, mounts, mounts_of};
 use rt::os::loopback;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -130,8 +132,10 @@ pub fn settle(path: &Path) -> Result<(), Failure> {
 pub fn devices() -> BTreeMap<PathBuf, Vec<PathBuf>> {
     let mut devices: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
-        let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
-        let file = file.trim_end_matches('\n').trim_end_matches(" (deleted)");
+        // A path may have any bytes.
+        let Ok(file) = fs::read(entry.path().join("loop/backing_file")) else { continue };
+        let file = file.strip_suffix(b"\n").unwrap_or(&file);
+        let file = OsStr::from_bytes(file.strip_suffix(b" (deleted)").unwrap_or(file));
         devices.entry(file.into()).or_default().push(Path::new("/dev").join(entry.file_name()));
     }
     devices
@@ -139,7 +143,8 @@ pub fn devices() -> BTreeMap<PathBuf, Vec<PathBuf>> {
 
 /// The loop devices that have an image: by its path, or by that of the same file in another mount of its file system.
 pub fn devices_of(image: &Path) -> Vec<PathBuf> {
-    let table = mounts_table("self");
+    // A kernel without the table has no mounts to show.
+    let table = mounts().unwrap_or_default();
     let inode = |path: &Path| fs::symlink_metadata(path).ok().map(|status| status.ino());
     let is_image = |file: &Path| {
         file == image
@@ -151,43 +156,25 @@ pub fn devices_of(image: &Path) -> Vec<PathBuf> {
 }
 
 /// The file system that a path is in, by a table of mounts: a file of another one may have the same name and number.
-fn file_system_of(table: &str, path: &Path) -> Option<String> {
-    let entry = |line: &str| {
-        let (first, last) = line.split_once(" - ")?;
-        let at = PathBuf::from(unescape(first.split(' ').nth(4)?));
-        // Of weft the name behind the servers' addresses, which may be written in several ways.
-        let source = last.split(' ').nth(1)?;
-        path.starts_with(&at).then(|| (at, source.rsplit(":/").next().unwrap_or(source).to_owned()))
-    };
+fn file_system_of<'a>(table: &'a [MountEntry], path: &Path) -> Option<&'a str> {
     // Of those that are mounted at one place the last is seen.
-    table.lines().filter_map(entry).max_by_key(|(at, _)| at.as_os_str().len()).map(|(_, source)| source)
+    let above = table.iter().filter(|entry| path.starts_with(&entry.path));
+    above.max_by_key(|entry| entry.path.as_os_str().len()).map(name_of)
 }
 
-/// Where devices are mounted in the table of mounts of a process ("self" for this one): source and place.
-pub fn mounts_of(process: &str) -> Vec<(PathBuf, PathBuf)> {
-    parse_mounts(&mounts_table(process))
+/// What a mount shows. Of weft the name behind the servers' addresses, which may be written in several ways.
+pub fn name_of(entry: &MountEntry) -> &str {
+    entry.source.rsplit(":/").next().unwrap_or(&entry.source)
 }
 
-fn mounts_table(process: &str) -> String {
-    // A process may end at any time.
-    fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default()
+/// Where loop devices are mounted here: source and place.
+pub fn mounts_here() -> Vec<(PathBuf, PathBuf)> {
+    of_loop_devices(mounts().unwrap_or_default())
 }
 
-fn parse_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
-    let entry = |line: &str| {
-        let (first, last) = line.split_once(" - ")?;
-        let source = last.split(' ').nth(1)?;
-        source
-            .starts_with("/dev/loop")
-            .then(|| Some((source.into(), unescape(first.split(' ').nth(4)?).into())))?
-    };
-    table.lines().filter_map(entry).collect()
-}
-
-/// The kernel writes spaces and line ends as `\` and three digits.
-fn unescape(text: &str) -> String {
-    let pairs = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
-    pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+fn of_loop_devices(table: Vec<MountEntry>) -> Vec<(PathBuf, PathBuf)> {
+    let of_loop = table.into_iter().filter(|entry| entry.source.starts_with("/dev/loop"));
+    of_loop.map(|entry| (entry.source.into(), entry.path)).collect()
 }
 
 /// Processes with a table of mounts of their own in which one of `devices` is.
@@ -195,7 +182,10 @@ pub fn private_users(devices: &[PathBuf]) -> Vec<u32> {
     let this = mount_space("self");
     let is_user = |pid: u32, space: &Path| {
         Some(space) != this.as_deref()
-            && mounts_of(&pid.to_string()).iter().any(|(source, _)| devices.contains(source))
+            // A process may end at any time.
+            && of_loop_devices(mounts_of(pid).unwrap_or_default())
+                .iter()
+                .any(|(source, _)| devices.contains(source))
     };
     processes(is_user)
 }
@@ -227,7 +217,7 @@ fn processes(wanted: impl Fn(u32, &Path) -> bool) -> Vec<u32> {
 pub fn find(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     let path = path.canonicalize().map_err(|error| image::failed(path, "cannot be reached", &error))?;
     let devices = devices();
-    for (source, at) in mounts_of("self").into_iter().rev() {
+    for (source, at) in mounts_here().into_iter().rev() {
         let file = devices.iter().find(|(_, devices)| devices.contains(&source)).map(|(file, _)| file);
         if let Some(file) = file.filter(|file| at == path || **file == path) {
             return Ok((file.clone(), at));
@@ -249,23 +239,27 @@ mod tests {
         assert_eq!(inmates(&this), [] as [u32; 0]);
     }
 
+    fn entry(path: &str, source: &str) -> MountEntry {
+        MountEntry { path: path.into(), source: source.to_owned(), ..MountEntry::default() }
+    }
+
     #[test]
-    fn tables_of_mounts() {
-        let table = "22 1 254:0 / / rw - ext4 /dev/root rw\n\
-            31 22 7:3 / /mnt/a\\040b rw,nosuid shared:1 master:2 - ext2 /dev/loop3 rw\n\
-            odd line\n";
-        assert_eq!(parse_mounts(table), [("/dev/loop3".into(), "/mnt/a b".into())]);
+    fn images_are_mounted_from_loop_devices() {
+        let table = vec![entry("/", "/dev/root"), entry("/mnt/a b", "/dev/loop3")];
+        assert_eq!(of_loop_devices(table), [("/dev/loop3".into(), "/mnt/a b".into())]);
     }
 
     #[test]
     fn file_systems() {
-        let table = "22 1 254:0 / / rw - ext4 /dev/root rw\n\
-            30 22 0:40 / /mnt/a rw - fuse.weft 10.0.0.1@tcp:/w rw\n\
-            31 22 0:41 / /mnt/b rw - fuse.weft 10.0.0.1@tcp:10.0.0.2@tcp:/w rw\n\
-            32 22 0:42 / /mnt/c rw - fuse.weft 10.0.0.1@tcp:/x rw\n";
-        let of = |path: &str| file_system_of(table, Path::new(path));
+        let table = [
+            entry("/", "/dev/root"),
+            entry("/mnt/a", "10.0.0.1@tcp:/w"),
+            entry("/mnt/b", "10.0.0.1@tcp:10.0.0.2@tcp:/w"),
+            entry("/mnt/c", "10.0.0.1@tcp:/x"),
+        ];
+        let of = |path: &str| file_system_of(&table, Path::new(path));
         assert_eq!(of("/mnt/a/images/i"), of("/mnt/b/i"));
         assert_ne!(of("/mnt/a/images/i"), of("/mnt/c/images/i"));
-        assert_eq!(of("/mnt/ab").as_deref(), Some("/dev/root"));
+        assert_eq!(of("/mnt/ab"), Some("/dev/root"));
     }
 }

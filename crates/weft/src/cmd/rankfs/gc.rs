@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::attached;
 use super::image::{self, Access, SUFFIX, plain};
+use super::json;
 use super::record::{Node, Record, own_ids};
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
@@ -139,6 +140,7 @@ pub fn decide(record: Option<&Record>, facts: Facts) -> Decision {
 
 #[derive(Debug, Default, Serialize)]
 struct Answer {
+    #[serde(serialize_with = "json::paths")]
     removed: Vec<PathBuf>,
     kept: Vec<Kept>,
     failed: Vec<Kept>,
@@ -146,6 +148,7 @@ struct Answer {
 
 #[derive(Debug, Serialize)]
 struct Kept {
+    #[serde(serialize_with = "json::path")]
     image: PathBuf,
     why: String,
 }
@@ -272,7 +275,7 @@ fn look(
 fn remove(path: &Path) -> Result<(), Failure> {
     let record = Record::of(path).ok().flatten();
     let devices = attached::devices_of(path);
-    for (source, at) in attached::mounts_of("self").into_iter().rev() {
+    for (source, at) in attached::mounts_here().into_iter().rev() {
         if devices.contains(&source) {
             unmount(&at, UnmountFlags::NOFOLLOW).map_err(|error| match error {
                 Errno::BUSY => Failure::new(format!(

@@ -181,7 +181,7 @@ fn fill(path: &Path, file: &File, shape: Shape, record: &Record) -> Result<(), F
         .args(["-q", "-F", "-t", "ext2", "-b", "4096", "-I", "256", "-m", "0"])
         .args(["-O", "^resize_inode,sparse_super,large_file,filetype,dir_index,ext_attr"])
         .args(["-E", &format!("root_owner={uid}:{gid},discard")])
-        .args(["-i", &shape.bytes_per_inode.to_string()])
+        .args(["-i", &shape.bytes_per_inode.to_string(), "--"])
         .arg(path);
     run_quietly(&mut command, "mke2fs").and_then(|status| match status {
         0 => Ok(()),
@@ -210,10 +210,10 @@ pub fn repair_if_needed(path: &Path, file: &File) -> Result<(), Failure> {
         }
         State::Unclean => {}
     }
-    let status = run_quietly(Command::new("e2fsck").args(["-f", "-y"]).arg(path), "e2fsck")?;
+    let status = run_quietly(Command::new("e2fsck").args(["-f", "-y", "--"]).arg(path), "e2fsck")?;
     if status > REPAIRED_MAX {
         return Err(Failure::new(format!(
-            "{}: it needs repair, and e2fsck ended with status {status}; run e2fsck on it by hand",
+            "{0}: it needs repair, and e2fsck ended with status {status}; \"mount -o ro,loop {0} DIR\" may show what is left in it",
             path.display()
         )));
     }
@@ -225,7 +225,7 @@ pub fn refuse_damaged(path: &Path, file: &File) -> Result<(), Failure> {
     let is_there = state(file).map_err(|error| failed(path, "cannot be read", &error))? != State::None;
     let is_sound = is_there
         && (is_trusted(file)
-            || run_quietly(Command::new("e2fsck").args(["-f", "-n"]).arg(path), "e2fsck")? == 0);
+            || run_quietly(Command::new("e2fsck").args(["-f", "-n", "--"]).arg(path), "e2fsck")? == 0);
     match (is_there, is_sound) {
         (false, _) => {
             Err(Failure::new(format!("{} has no file system in it; it is no image", path.display())))

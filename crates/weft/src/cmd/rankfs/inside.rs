@@ -88,6 +88,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
             path.display()
         )));
     }
+    // Before the program has worked for it.
+    arguments.export.as_deref().map_or(Ok(()), transfer::may_export_to)?;
     let file = image::create(&path, making.shape(&path, rank)?, &record)?;
     let mut left = Left::Nothing;
     let ran = inside(arguments, &path, &file, &signals, &mut left);
@@ -95,9 +97,18 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Left::All => end(arguments, &path, &file),
         // Nothing ran: what a run before has exported stays.
         Left::Nothing => remove(&path),
-        // Its job, or its user, decides what becomes of it.
+        // Its user decides what becomes of it.
         Left::Doubtful => {
-            err!("weft: the image is kept: {}", path.display());
+            let kept = Record { kept: true, ..record }.keep(&file);
+            match kept {
+                Ok(()) => err!(
+                    "weft: the image is kept: {0}; mount it, or export it, and remove it then",
+                    path.display()
+                ),
+                Err(error) => {
+                    err!("weft: the image stays until \"weft rankfs gc\": {}: {error}", path.display())
+                }
+            }
             Ok(())
         }
     };

@@ -2,11 +2,12 @@
 //!
 //! Whatever a rank does inside, the MDT sees one file that is made, opened, and removed. What is inside is seen on one machine only.
 
-mod attached;
+pub mod attached;
 mod based;
 mod gc;
 mod image;
 mod inside;
+mod json;
 mod paged;
 pub mod record;
 mod served;
@@ -210,17 +211,19 @@ fn umount(arguments: &Umount) -> Outcome {
 /// What is told of an image.
 #[derive(Serialize)]
 struct Shown {
+    #[serde(serialize_with = "json::path")]
     image: PathBuf,
     size: u64,
     used: u64,
     in_use: bool,
+    #[serde(serialize_with = "json::paths")]
     mounted_at: Vec<PathBuf>,
     #[serde(flatten)]
     record: Option<Record>,
 }
 
 fn list(arguments: &List) -> Outcome {
-    let mounts = attached::mounts_of("self");
+    let mounts = attached::mounts_here();
     let mut shown = Vec::new();
     for path in gc::images(&arguments.directory)? {
         let failed = |error| image::failed(&path, "cannot be looked at", &error);

@@ -99,8 +99,6 @@ impl Paged {
     pub fn end(self) -> io::Result<()> {
         let synced = File::open(self.path()).and_then(|file| file.sync_all());
         unmount(&self.at, UnmountFlags::NOFOLLOW)?;
-        // Another run of this user's may have it.
-        let _ = std::fs::remove_dir(&self.at);
         let ended = self.ended.recv().map_err(io::Error::other)?;
         self.lost.get().and(synced).and(ended)
     }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rt::os::loopback;
 
+use super::image;
 use super::paged::Paged;
-use super::{attached, image};
 use crate::control::describe;
 use crate::failure::Failure;
 
@@ -42,11 +42,9 @@ impl Served {
                 describe(&error)
             ))
         })?;
-        let below = attached::beside(at, ".image");
-        fs::create_dir_all(&below).map_err(|error| image::failed(&below, "cannot be made", &error))?;
-        let paged = Paged::begin(file, &below).map_err(|error| {
-            // It may be somebody's.
-            let _ = fs::remove_dir(&below);
+        // At the place itself, below what the program will see there: another directory would have to be made, and to remove it afterwards
+        // takes away what other runs of this user's have mounted on it.
+        let paged = Paged::begin(file, at).map_err(|error| {
             Failure::new(format!(
                 "{} cannot be served: {}; may this user open /dev/fuse?",
                 path.display(),

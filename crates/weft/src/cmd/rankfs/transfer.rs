@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use super::image::{self, Access};
 use super::record::Record;
@@ -86,6 +87,33 @@ fn fill(source: &File, made: &File) -> io::Result<()> {
     made.sync_all()
 }
 
+/// Refuses what an export must not take the place of: an image, which somebody may use, and what is no file.
+pub fn may_export_to(to: &Path) -> Result<(), Failure> {
+    let status = match fs::symlink_metadata(to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        status => status.map_err(|error| image::failed(to, "cannot be looked at", &error))?,
+    };
+    let refused = |why: &str| {
+        Err(Failure::usage(format!("{} {why}; export to another name", image::plain(&to.to_string_lossy()))))
+    };
+    if status.is_symlink() {
+        return refused("is a symbolic link");
+    }
+    if !status.is_file() {
+        return refused("is no file");
+    }
+    let file = File::open(to).map_err(|error| image::failed(to, "cannot be opened", &error))?;
+    let record = Record::of_file(&file).map_err(|error| image::failed(to, "cannot be read", &error))?;
+    if let Some(record) = record {
+        return refused(&format!("is an image ({})", record.whose()));
+    }
+    match image::lock_within(&file, Access::Shared, Duration::ZERO) {
+        Ok(false) => refused("is in use"),
+        // Some file systems have no locks, and no images.
+        Ok(true) | Err(_) => Ok(()),
+    }
+}
+
 /// Copies a closed image: temporary name, durable, then its name.
 pub fn copy(image: &Path, to: &Path) -> Result<(), Failure> {
     // It may lie anywhere: not all that is full is the shared file system.
@@ -95,6 +123,7 @@ pub fn copy(image: &Path, to: &Path) -> Result<(), Failure> {
     if to.file_name().is_none() {
         return Err(Failure::usage(format!("{} is no name of a file", to.display())));
     }
+    may_export_to(to)?;
     let (directory, name) = Directory::of(to).map_err(failed)?;
     let temporary = format!(".weft-export-{:08x}", proto::wire::header::crc32c(name.as_encoded_bytes()));
     let temporary: &OsStr = temporary.as_ref();
@@ -109,4 +138,29 @@ pub fn copy(image: &Path, to: &Path) -> Result<(), Failure> {
         let _ = directory.remove(temporary);
     }
     copied.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_takes_the_place_of_files_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), b"of before").expect("written");
+        std::os::unix::fs::symlink(at("file"), at("link")).expect("made");
+        fs::write(at("used"), b"").expect("written");
+        let used = File::open(at("used")).expect("it is there");
+        assert!(image::lock_within(&used, Access::Alone, Duration::ZERO).expect("an answer"));
+        for (name, may) in [("none", true), ("file", true), ("link", false), (".", false), ("used", false)] {
+            assert_eq!(may_export_to(&at(name)).is_ok(), may, "{name}");
+        }
+        assert!(may_export_to(Path::new("/dev/null")).is_err());
+        let image = File::open(at("file")).expect("it is there");
+        // A file system without attributes has no images.
+        if Record::new(None, None, None, false).keep(&image).is_ok() {
+            assert!(may_export_to(&at("file")).is_err());
+        }
+    }
 }

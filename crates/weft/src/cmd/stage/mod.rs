@@ -125,7 +125,10 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
     let Planned { entries, former, resumed, left_out, unseen } =
         plan_of(&state, &purpose, &source, list.as_deref())?;
     for path in left_out.iter().take(20) {
-        err!("{}: left out, it is neither a file nor a directory nor a symbolic link", path.display());
+        err!(
+            "{}: left out, it is no file, directory or symbolic link, or has a name as stagers give to copies that are not whole",
+            path.display()
+        );
     }
     let wanted: BTreeSet<&Path> = entries.iter().map(|entry| entry.path.as_path()).collect();
     let is_whole_tree = list.is_none();

@@ -111,7 +111,12 @@ fn look_into(source: &Tree, way: &mut Way<'_>, top: &Path, found: &mut Found) ->
         };
         for name in names {
             let path = path.join(&name);
-            if path == Path::new(STATE) || plan::is_temporary(&name) {
+            if path == Path::new(STATE) {
+                continue;
+            }
+            if plan::is_temporary(&name) {
+                // A stager's own; but somebody may have named a file so.
+                found.left_out.push(path);
                 continue;
             }
             match look_at(directory, &path, found) {
@@ -165,6 +170,8 @@ mod tests {
         check(Some(b"a/b\n\nl\nl"), &["a", "a/b", "a/b/x", "l"]);
         check(Some(b"./a/y\n"), &["a", "a/y"]);
         check(Some(b""), &[]);
+        let found = scan_at(tree().path(), None).expect("it is there");
+        assert_eq!(found.left_out, [Path::new("a/.weft-stage-0123abcd-7-89abcdef")]);
     }
 
     #[test]
