@@ -145,13 +145,6 @@ impl ObjectLocks {
         self.tokens.holds(holder, object, range)
     }
 
-    /// Takes back what was granted.
-    pub(super) fn take_back(&self, holder: Holder, object: ObjectId, token: &msg::Token) {
-        let (start, end, number) = (token.start, token.end, token.number);
-        let range = msg::ObjectRange { object, start, end, number };
-        self.tokens.cancel(holder, &msg::CancelRanges { ranges: vec![range] });
-    }
-
     /// What others than `holder` have written to the object and not sent yet.
     pub(super) fn glimpse(
         &self,

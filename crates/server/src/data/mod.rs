@@ -148,19 +148,21 @@ impl Data {
         len_max: u32,
     ) -> Option<(msg::Token, Vec<Bytes>)> {
         let holder = Holder(session);
+        self.may_be_granted(object).ok()?;
+        // What was granted could not be taken back: it may have become one with what the client held before.
+        let size = self.objects.attr(object).ok()?.size;
+        if size > u64::from(len_max) {
+            return None;
+        }
         let to_write = if mode.writes() { self.locks.grant_free(holder, object, Mode::Write) } else { None };
         let token = to_write.or_else(|| self.locks.grant_free(holder, object, Mode::Read))?;
-        self.granted_in_force(holder, object, &token).ok()?;
-        let found = async {
-            self.locks.settle(object, Range::ALL, holder).await.ok()?;
-            let (bytes, size) = self.objects.read(object, 0, len_max).await.ok()?;
-            (size <= u64::from(len_max)).then_some(bytes)
-        };
+        self.may_be_granted(object).ok()?;
+        self.locks.settle(object, Range::ALL, holder).await.ok()?;
         // Whoever reads it later hears of what is wrong.
-        let Some(bytes) = found.await else {
-            self.locks.take_back(holder, object, &token);
+        let (bytes, size) = self.objects.read(object, 0, len_max).await.ok()?;
+        if size > u64::from(len_max) {
             return None;
-        };
+        }
         self.brw.read(bytes.iter().map(|part| part.len() as u64).sum());
         Some((token, bytes))
     }
@@ -224,9 +226,12 @@ impl Data {
     async fn enqueue<S>(&self, ctx: &Ctx<S>, enqueue: &msg::Enqueue) -> Result<Done, Code> {
         check_id(enqueue.object)?;
         self.lost.check(enqueue.object)?;
+        if !enqueue.restate {
+            self.may_be_granted(enqueue.object)?;
+        }
         let token = self.locks.enqueue(ctx, enqueue).await?;
         if !enqueue.restate && !token.contended {
-            self.granted_in_force(holder(ctx), enqueue.object, &token)?;
+            self.may_be_granted(enqueue.object)?;
             let range = Range { start: token.start, end: token.end };
             self.locks.settle(enqueue.object, range, holder(ctx)).await?;
         }

@@ -5,7 +5,7 @@
 //! ([`msg::SwapLayouts`]) takes it away. Rules: `docs/locks.md#layouts`.
 
 use proto::limits::STRIPES_MAX;
-use proto::lock::range::{Holder, Range};
+use proto::lock::range::Range;
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
@@ -46,21 +46,20 @@ impl Data {
         if sealed { Err(Code::Sealed) } else { Ok(()) }
     }
 
-    /// Takes a range back that was granted of an object that is sealed or destroyed: who waited for it holds a layout that is
-    /// not in force any more.
-    pub(super) fn granted_in_force(
-        &self,
-        holder: Holder,
-        object: ObjectId,
-        token: &msg::Token,
-    ) -> Result<(), Code> {
-        let refused = match self.objects.is_sealed(object.layout) {
-            Ok(false) => return Ok(()),
-            Ok(true) if !self.seals => return Ok(()),
-            Ok(true) => Code::Sealed,
-            Err(error) => code_of(&error),
-        };
-        self.locks.take_back(holder, object, token);
-        Err(refused)
+    /// Refuses ranges of an object that is sealed or destroyed: who asks for them holds a layout that is not in force any more. To be asked
+    /// before a range is granted, and afterwards. What was granted in between is not taken back: what the client held before is part of it
+    /// by then, which it goes on using when the seal is broken. It answers callbacks for what it does not know that it holds.
+    pub(super) fn may_be_granted(&self, object: ObjectId) -> Result<(), Code> {
+        match self.objects.is_sealed(object.layout) {
+            Ok(true) if self.seals => Err(Code::Sealed),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let code = code_of(&error);
+                if code == Code::Gone {
+                    self.locks.forget(&[object]);
+                }
+                Err(code)
+            }
+        }
     }
 }

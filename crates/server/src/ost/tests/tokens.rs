@@ -84,6 +84,26 @@ fn who_writes_the_same_has_the_last_word() {
     });
 }
 
+/// What was refused because of a seal was taken back together with what the client held before, which it went on using when the seal was broken.
+#[test]
+fn who_is_refused_by_a_seal_keeps_what_it_had() {
+    check::<2>(async |_sim, server, [a, b]| {
+        a.write(0, record(1), at(1)).await;
+        let seal = |generation, sealed| msg::SealLayout {
+            layout: object().layout,
+            stripes: vec![object().stripe],
+            generation,
+            sealed,
+        };
+        a.import.call(seal(0, true)).await.expect("it holds all");
+        let asked = msg::Enqueue { object: object(), write: true, start: 0, end: u64::MAX, restate: false };
+        assert_eq!(refused(a.import.call(asked).await), Code::Sealed);
+        a.import.call(seal(1, false)).await.expect("the generation is greater");
+        assert_eq!((a.figures().writes, counts(&server).held), (0, 1));
+        assert_eq!(b.read(0, RECORD as u32).await, record(1), "a is called back");
+    });
+}
+
 #[test]
 fn a_look_at_the_size_takes_nothing_away() {
     check::<3>(async |sim, server, [a, b, c]| {
