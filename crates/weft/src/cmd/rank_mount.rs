@@ -73,10 +73,7 @@ fn chosen(mounts: &[PathBuf], rank: u32) -> Option<&PathBuf> {
 /// other ranks.
 fn check(mounts: &[PathBuf], chosen: &Path, table: &[MountEntry]) -> Result<(), Failure> {
     let file_system = |path: &Path| {
-        let path = path.canonicalize().ok()?;
-        let above = table.iter().filter(|entry| path.starts_with(&entry.path));
-        // Of those that are mounted at one place the last is seen.
-        let entry = above.max_by_key(|entry| entry.path.as_os_str().len())?;
+        let entry = attached::mount_above(table, &path.canonicalize().ok()?)?;
         entry.is_weft().then(|| attached::name_of(entry))
     };
     let Some(meant) = file_system(chosen) else {

@@ -157,9 +157,14 @@ pub fn devices_of(image: &Path) -> Vec<PathBuf> {
 
 /// The file system that a path is in, by a table of mounts: a file of another one may have the same name and number.
 fn file_system_of<'a>(table: &'a [MountEntry], path: &Path) -> Option<&'a str> {
+    mount_above(table, path).map(name_of)
+}
+
+/// The mount that a path is in.
+pub fn mount_above<'a>(table: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     // Of those that are mounted at one place the last is seen.
     let above = table.iter().filter(|entry| path.starts_with(&entry.path));
-    above.max_by_key(|entry| entry.path.as_os_str().len()).map(name_of)
+    above.max_by_key(|entry| entry.path.as_os_str().len())
 }
 
 /// What a mount shows. Of weft the name behind the servers' addresses, which may be written in several ways.
