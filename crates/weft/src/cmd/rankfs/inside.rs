@@ -99,8 +99,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Left::Nothing => remove(&path),
         // Its user decides what becomes of it.
         Left::Doubtful => {
-            let kept = Record { kept: true, ..record }.keep(&file);
-            match kept {
+            match keep(&file) {
                 Ok(()) => err!(
                     "weft: the image is kept: {0}; mount it, or export it, and remove it then",
                     path.display()
@@ -331,6 +330,8 @@ fn end(arguments: &Arguments, path: &Path, file: &fs::File) -> Result<(), Failur
         None => Ok(()),
     };
     if exported.is_err() || arguments.keep {
+        // Of the two failures the export's says more.
+        let _ = keep(file);
         let synced = file.sync_all().map_err(|error| image::failed(path, "cannot be written", &error));
         exported.map_err(|failure| {
             Failure::new(format!("{}; the image is kept: {}", failure.message, path.display()))
@@ -338,6 +339,14 @@ fn end(arguments: &Arguments, path: &Path, file: &fs::File) -> Result<(), Failur
         return synced;
     }
     remove(path)
+}
+
+/// Has `weft rankfs gc` leave an image alone.
+fn keep(file: &fs::File) -> io::Result<()> {
+    match Record::of_file(file)? {
+        Some(record) => Record { kept: true, ..record }.keep(file),
+        None => Ok(()),
+    }
 }
 
 fn remove(path: &Path) -> Result<(), Failure> {
