@@ -212,9 +212,6 @@ def by_two_lookups(one, other):
         # Both names are one file by then (None): the kernel has nothing to do, and asks no file system. Or the
         # directory that is to take x was found, and has become x (EINVAL): a local file system says so, too.
         return {None, "EEXIST"} if one == "noreplace" else {None, "EINVAL"} if one == "rename_into" else {None}
-    # The directory was found, and gone when it was to be moved: docs/posix.md#not-yet.
-    if one in MOVES and other == "rmdir":
-        return {"ESTALE"}
     # The file was found, and replaced before it got its link; or it was found by its old name, and has moved to the
     # new one: a local file system says so, too.
     if one == "link_from" and other in MOVES:

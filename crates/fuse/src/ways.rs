@@ -7,7 +7,8 @@
 //!
 //! - the same change of the same thread does not give way again until it has succeeded,
 //! - nor does a change whose thread was told ESTALE of late for another reason, for that may have been in the same call;
-//! - when a thread asks again, and a directory on its way is gone, there is no such name (ENOENT).
+//! - when a thread asks again, and a directory on its way is gone, there is no such name (ENOENT). That may be the directory which it
+//!   is to move: the kernel asks for its mode and owner first.
 //!
 //! `docs/locks.md#kernel-names`.
 
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use client::posix::{Errno, Result};
 use parking_lot::Mutex;
-use proto::Code;
+use proto::{Code, FileKind};
 use rt::{Rt, Time};
 use smallvec::SmallVec;
 
@@ -57,6 +58,17 @@ fn hash_of(what: impl Hash) -> u64 {
     hasher.finish()
 }
 
+/// The node that the answer is about, if that is a directory.
+fn directory_of(answer: &Answer) -> Option<u64> {
+    match answer {
+        Answer::Holding(answer, _) => directory_of(answer),
+        Answer::Entry(entry) if FileKind::from_mode(entry.attr.mode) == Some(FileKind::Dir) => {
+            Some(entry.nodeid)
+        }
+        _ => None,
+    }
+}
+
 impl Change {
     fn of(request: &Request<'_>) -> Option<Change> {
         let node = request.node;
@@ -83,9 +95,17 @@ impl Change {
 pub struct Ways {
     rt: Rt,
     names: Arc<Mutex<Names>>,
-    /// Threads that were told ESTALE of late, why, and when.
-    told: Mutex<HashMap<u32, (Why, Time)>>,
+    told: Mutex<HashMap<u32, Told>>,
     any: AtomicBool,
+}
+
+/// A thread that was told ESTALE of late.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    why: Why,
+    at: Time,
+    /// Node of the directory that it looked up last since then.
+    dir: Option<u64>,
 }
 
 /// A request that is under way; told of its answer before the kernel is.
@@ -98,8 +118,8 @@ pub struct Way {
 enum Kind {
     /// A name on the way to something.
     Lookup,
-    /// Anything else that the kernel may ask on its way.
-    Step,
+    /// Anything else that the kernel may ask on its way, about this node.
+    Step(u64),
     /// A change for which the kernel has locked directories.
     Change { change: Change, dirs: SmallVec<[u64; 2]>, gives: bool },
 }
@@ -119,7 +139,7 @@ impl Ways {
             return match &request.operation {
                 Operation::Lookup { .. } => Some(self.way(request.pid, Kind::Lookup)),
                 Operation::GetAttr { .. } | Operation::Open { .. } | Operation::ReadLink => {
-                    Some(self.way(request.pid, Kind::Step))
+                    Some(self.way(request.pid, Kind::Step(request.node)))
                 }
                 _ => None,
             };
@@ -147,11 +167,11 @@ impl Ways {
         }
         let now = self.rt.now();
         let mut told = self.told.lock();
-        told.retain(|_, (_, at)| now - *at < AGAIN);
+        told.retain(|_, told| now - told.at < AGAIN);
         self.any.store(!told.is_empty(), Ordering::Release);
         match told.get(&thread) {
             None if told.len() >= THREADS_MAX => Some(Why::Other),
-            why => why.map(|(why, _)| *why),
+            told => told.map(|told| told.why),
         }
     }
 
@@ -164,7 +184,7 @@ impl Ways {
     pub fn was_told(&self, thread: u32) -> bool {
         let now = self.rt.now();
         self.any.load(Ordering::Acquire)
-            && self.told.lock().get(&thread).is_some_and(|(_, at)| now - *at < AGAIN)
+            && self.told.lock().get(&thread).is_some_and(|told| now - told.at < AGAIN)
     }
 
     /// The same, of a rename to `name` in `dir` that gave way.
@@ -176,9 +196,23 @@ impl Ways {
     fn tells(&self, thread: u32, why: Why) {
         let mut told = self.told.lock();
         if told.len() < THREADS_MAX || told.contains_key(&thread) {
-            told.insert(thread, (why, self.rt.now()));
+            told.insert(thread, Told { why, at: self.rt.now(), dir: None });
             self.any.store(true, Ordering::Release);
         }
+    }
+
+    /// The thread is about to be answered what a name means.
+    fn looked_up(&self, thread: u32, answer: &Answer) {
+        if self.any.load(Ordering::Acquire)
+            && let Some(told) = self.told.lock().get_mut(&thread)
+        {
+            told.dir = directory_of(answer);
+        }
+    }
+
+    /// Whether the thread, whose change gave way, has found this directory since.
+    fn found_again(&self, thread: u32, dir: u64) -> bool {
+        self.asks_again(thread) && self.told.lock().get(&thread).is_some_and(|told| told.dir == Some(dir))
     }
 
     fn is_over(&self, thread: u32) {
@@ -216,10 +250,14 @@ impl Way {
                 }
             }
             Kind::Lookup if is_stale && ways.asks_again(thread) => return Err(Code::NotFound.into()),
-            Kind::Lookup | Kind::Step if is_stale && !ways.asks_again(thread) => {
+            Kind::Step(node) if is_stale && ways.found_again(thread, node) => {
+                return Err(Code::NotFound.into());
+            }
+            Kind::Lookup | Kind::Step(_) if is_stale && !ways.asks_again(thread) => {
                 ways.tells(thread, Why::Other);
             }
-            Kind::Lookup | Kind::Step => {}
+            Kind::Lookup => result.iter().for_each(|answer| ways.looked_up(thread, answer)),
+            Kind::Step(_) => {}
         }
         result
     }
@@ -292,5 +330,37 @@ mod tests {
         assert_eq!(errno(lookup().ended(stale())), enoent, "the directory is gone");
         assert_eq!(errno(change().ended(stale())), enoent, "or goes now");
         assert!(change().gives());
+    }
+
+    /// What is moved is the last that is looked up.
+    #[test]
+    fn a_directory_that_is_gone_when_it_is_to_be_moved_has_no_name() {
+        let rt = Rt::os(rt::os::Node::start_without_rings(1).expect("a node"));
+        let ways = Arc::new(Ways::new(rt, Arc::default()));
+        let rename = || {
+            let rename = Operation::Rename { name: b"a", new_parent: 8, new_name: b"b", flags: 0 };
+            ways.of(&request(5, rename)).expect("it locks")
+        };
+        let finds = |nodeid, kind: FileKind| {
+            let attr = crate::kernel::abi::FileAttr { mode: kind.mode_bits(), ..Default::default() };
+            let entry = crate::kernel::abi::EntryOut { nodeid, attr, ..Default::default() };
+            let lookup = ways.of(&request(5, Operation::Lookup { name: b"a" })).expect("on the way");
+            assert!(lookup.ended(Ok(Answer::Entry(entry))).is_ok());
+        };
+        let asks = |node| {
+            let request = Request { node, ..request(5, Operation::GetAttr { handle: None }) };
+            errno(ways.of(&request).expect("on the way").ended(stale()))
+        };
+        let enoent = Some(Errno(libc::ENOENT));
+        finds(9, FileKind::Dir);
+        assert_eq!(errno(rename().ended(stale())), errno(stale()));
+        assert_eq!(asks(9), errno(stale()), "it was found before");
+        finds(9, FileKind::Dir);
+        assert_eq!((asks(8), asks(9)), (errno(stale()), enoent));
+        finds(9, FileKind::File);
+        assert_eq!(asks(9), errno(stale()), "others may have replaced it");
+        assert_eq!(errno(rename().ended(stale())), enoent);
+        finds(9, FileKind::Dir);
+        assert_eq!(asks(9), errno(stale()), "the kernel asks again");
     }
 }

@@ -193,6 +193,11 @@ impl Rt {
     /// Limits what this process holds, as [`memory::Memory::set_limit`] says, and gives memory that is free then back to the machine.
     pub async fn set_memory_limit(&self, bytes: u64) {
         self.memory().set_limit(bytes);
+        self.fit_memory_limit().await;
+    }
+
+    /// The second part of [`Rt::set_memory_limit`], for a limit that is set already: by the limit of now, for a newer one may have been set since.
+    pub async fn fit_memory_limit(&self) {
         if let Driver::Os(node) = &self.driver {
             node.fit_room();
         }

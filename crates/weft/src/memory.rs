@@ -31,9 +31,9 @@ impl Own {
             return Err(Code::Invalid);
         }
         memory.set_limit(bytes);
-        // What follows from it takes a moment.
+        // What follows from it takes a moment; a newer limit may come before it.
         let rt = self.rt.clone();
-        self.rt.spawn(async move { rt.set_memory_limit(bytes).await });
+        self.rt.spawn(async move { rt.fit_memory_limit().await });
         Ok(())
     }
 }
