@@ -42,6 +42,8 @@ impl Ring {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            // Says that completions wait to be made: without it a call that need not wait does not look at them.
+            .setup_taskrun_flag()
             .setup_cqsize(COMPLETIONS)
             .build(SUBMISSIONS)?;
         Ok(Ring { ring, seen: Vec::new(), source: 0 })
@@ -84,18 +86,17 @@ impl Ring {
         }
     }
 
-    /// The error of an entry of this source that failed already.
-    pub fn failure(&mut self) -> Option<io::Error> {
+    /// How many entries of this source failed already, and the error of the first.
+    pub fn failures(&mut self) -> (usize, Option<io::Error>) {
         self.collect();
-        let of_source = self.seen.iter().filter(|seen| seen.source == self.source);
-        of_source
-            .map(|seen| seen.result)
-            .find(|result| *result < 0)
-            .map(|result| io::Error::from_raw_os_error(-result))
+        let failed = self.seen.iter().filter(|seen| seen.source == self.source && seen.result < 0);
+        let error = failed.clone().next().map(|seen| io::Error::from_raw_os_error(-seen.result));
+        (failed.count(), error)
     }
 
-    /// Submits, and waits for a completion, at most for so long.
+    /// Submits, and waits for a completion, at most for so long; not at all if one was seen already.
     pub(super) fn wait(&mut self, longest: Option<Duration>) -> io::Result<()> {
+        let longest = if self.seen.is_empty() { longest } else { Some(Duration::ZERO) };
         let result = match longest {
             None => self.ring.submit_and_wait(1),
             Some(longest) => {

@@ -85,7 +85,7 @@ impl Thread {
         let mut thread = Thread { core, ring, pending, free, sources, seen, wake };
         thread.watch_wake()?;
         thread.ring.submit()?;
-        match thread.ring.of(OWN).failure() {
+        match thread.ring.of(OWN).failures().1 {
             Some(error) => Err(error),
             None => Ok(thread),
         }

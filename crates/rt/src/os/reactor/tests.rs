@@ -120,6 +120,40 @@ fn what_never_waits_lets_others_of_its_core_go_on() {
     reactors.stop(PATIENCE);
 }
 
+/// What the kernel has done is seen while a task goes on and on.
+#[test]
+fn completions_come_while_a_task_never_waits() {
+    // A core has put its entries into the ring by then.
+    const STEPS: usize = 10_000;
+    let Some(reactors) = reactors(1).map(Arc::new) else { return };
+    let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+    let over = Arc::new(AtomicUsize::new(0));
+    let (inside, seen, done) = (reactors.clone(), over.clone(), over);
+    let ((begin, begun), (tell, told)) = (mpsc::channel(), mpsc::channel());
+    reactors.spawn(Box::pin(async move {
+        let reading = inside.begin(Want::read(Arc::new(reader), 0, vec![0; 8]));
+        inside.spawn(Box::pin(async move {
+            let _ = reading.await;
+            done.store(1, Ordering::SeqCst);
+        }));
+        let deadline = Instant::now() + PATIENCE / 4;
+        for step in 0.. {
+            if seen.load(Ordering::SeqCst) == 1 || Instant::now() > deadline {
+                break;
+            }
+            std::future::poll_fn(poll_step).await;
+            if step == STEPS {
+                let _ = begin.send(());
+            }
+        }
+        let _ = tell.send(seen.load(Ordering::SeqCst));
+    }));
+    assert_eq!(begun.recv_timeout(PATIENCE), Ok(()));
+    rustix::io::write(&writer, b"x").expect("there is room");
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(1));
+    reactors.stop(PATIENCE);
+}
+
 #[test]
 fn wakers_of_other_threads_lose_nothing() {
     const ROUNDS: usize = 20_000;
