@@ -29,19 +29,22 @@ impl Resize {
 }
 
 impl Extents {
-    /// Makes the objects fit a file of another size; what they say then.
+    /// Makes the objects fit a file of another size; what they say then. `dropped` is set once something is dropped that was written
+    /// here and not sent: if the file is not cut after all, that is lost ([`Extents::cut_failed`]).
     pub(crate) async fn cut(
         &self,
         file: &FileRef,
         layout: &Arc<Layout>,
-        resize: Resize,
+        (resize, dropped): (Resize, &mut bool),
         call: Call,
     ) -> Result<Sum> {
         let size = resize.size();
         let locked = self.locks.lock_change(file.fid, layout, &beyond(layout, size)).await?;
         file.check_fence(call.fences)?;
         match resize {
-            Resize::To(_) => self.forget(file, |object| (layout.object_size(object, size), u64::MAX)).await,
+            Resize::To(_) => {
+                *dropped |= self.forget(file, |object| (layout.object_size(object, size), u64::MAX)).await;
+            }
             // The objects say where the file ends.
             Resize::AtLeast(_) => self.back.flush_file(file).await,
         }
@@ -54,9 +57,19 @@ impl Extents {
         })
     }
 
+    /// A file was not cut, and what had been written behind its new end is dropped: whoever asks whether all is durable is told.
+    pub(crate) fn cut_failed(&self, file: &FileState, error: Error) {
+        let mut inner = file.inner.lock();
+        inner.fail(error);
+        if !inner.gone {
+            tracing::warn!(fid = %file.fid, %error, "a file was not cut, what was written behind its new end is lost");
+            self.back.losses.add();
+        }
+    }
+
     /// Drops what was not sent of the range that `range` gives for each object, and waits for what was: a write
-    /// that arrives late would undo the cut.
-    async fn forget(&self, file: &FileRef, range: impl Fn(ObjectId) -> (u64, u64)) {
+    /// that arrives late would undo the cut. Whether there was anything to drop.
+    async fn forget(&self, file: &FileRef, range: impl Fn(ObjectId) -> (u64, u64)) -> bool {
         let refund = {
             let mut inner = file.inner.lock();
             inner.end.forget();
@@ -67,8 +80,10 @@ impl Extents {
             }
             refund
         };
+        let dropped = refund.iter().any(|(_, bytes)| *bytes > 0);
         self.back.refund(refund);
         self.back.drain_file(file).await;
+        dropped
     }
 }
 

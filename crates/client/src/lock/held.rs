@@ -6,7 +6,8 @@
 //!
 //! Fills of the kernel's page cache, and what it writes back, are pinned even while their range is called back: the
 //! kernel holds the page's lock meanwhile, and the callback waits for that. A fill of what is not held waits, and the
-//! callback leaves its pages alone ([`super::filling`]).
+//! callback leaves its pages alone ([`super::filling`]). So does one of a range that the kernel has filled again since it was made to
+//! forget it ([`Held::insist`]): a program that looks at a mapping all the time would keep it for ever.
 
 use std::collections::BTreeMap;
 
@@ -101,6 +102,8 @@ pub(super) struct Held {
     users: BTreeMap<u64, User>,
     next_user: u64,
     leaving: Vec<Leaving>,
+    /// Those of them for whose end fills wait.
+    insisted: Vec<Leaving>,
     /// Ranges that were used since they were granted: what the kernel or the cache may have something of.
     used: Intervals<()>,
     /// Requests for ranges that were not answered yet.
@@ -205,7 +208,11 @@ impl Held {
             overlap(range, (leaving.start, leaving.end)) && (want.write || !leaving.keep_read)
         };
         if self.ranges.covers(want.start, want.end, want.write) {
-            let waits = !want.is_kernel() && self.leaving.iter().any(blocked);
+            let waits = match want.pages {
+                Pages::No => self.leaving.iter().any(blocked),
+                Pages::Fill => self.insisted.iter().any(|leaving| overlap(range, (leaving.start, leaving.end))),
+                Pages::WriteBack => false,
+            };
             return if waits { Progress::Wait } else { Progress::Pinned };
         }
         if want.pages == Pages::WriteBack {
@@ -423,6 +430,13 @@ impl Held {
         self.ranges.writes(leaving.start, leaving.end)
     }
 
+    /// The kernel came in between while the range was being given back: fills that come now wait for the end of it.
+    pub(super) fn insist(&mut self, leaving: &Leaving) {
+        if !self.insisted.contains(leaving) {
+            self.insisted.push(*leaving);
+        }
+    }
+
     /// The range is given back.
     pub(super) fn gave_back(&mut self, leaving: &Leaving) {
         self.ranges.give_up(leaving.start, leaving.end, leaving.keep_read);
@@ -431,6 +445,9 @@ impl Held {
         }
         if let Some(at) = self.leaving.iter().position(|known| known == leaving) {
             self.leaving.swap_remove(at);
+        }
+        if !self.leaving.contains(leaving) {
+            self.insisted.retain(|known| known != leaving);
         }
         self.settle();
     }
@@ -698,6 +715,37 @@ mod tests {
         assert_eq!(held.look(waiting), Progress::Wait);
         let back = Want { pages: Pages::WriteBack, ..want(8192, 12288, true) };
         assert_eq!(start(&mut held, back).1, Progress::Unlocked, "a write-back waits for nobody");
+    }
+
+    #[test]
+    fn the_kernel_passes_a_callback_once() {
+        let mut held = Held::default();
+        let ask = held.ask(want(0, 8192, true));
+        held.granted(ask, (0, 8192), true, 1);
+        let back = held.call_back(leaving(0, 4096), 1, false, true).flatten().expect("it is held");
+        let fill = Want { pages: Pages::Fill, ..want(0, 4096, false) };
+        let (user, progress) = start(&mut held, fill);
+        assert_eq!(progress, Progress::Pinned);
+        held.insist(&back);
+        held.insist(&back);
+        assert_eq!(held.look(user), Progress::Pinned, "it is on its way");
+        let (waiting, progress) = start(&mut held, fill);
+        assert_eq!(progress, Progress::Wait);
+        let beside = Want { start: 4096, end: 8192, ..fill };
+        assert_eq!(start(&mut held, beside).1, Progress::Pinned);
+        let write_back = Want { pages: Pages::WriteBack, ..want(0, 4096, true) };
+        let (writes, progress) = start(&mut held, write_back);
+        assert_eq!(progress, Progress::Pinned, "a write-back waits for nobody");
+        held.done(user);
+        held.done(writes);
+        assert!(!held.is_used(&back, true), "nobody waits for a fill that waits");
+        held.gave_back(&back);
+        assert_eq!(held.look(waiting), Progress::Ask);
+        let ask = held.ask(want(0, 4096, true));
+        held.granted(ask, (0, 4096), true, 2);
+        assert_eq!(held.look(waiting), Progress::Pinned);
+        held.call_back(leaving(0, 4096), 2, false, true).flatten().expect("it is held");
+        assert_eq!(start(&mut held, fill).1, Progress::Pinned, "that is another callback");
     }
 
     #[test]

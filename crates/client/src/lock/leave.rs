@@ -185,7 +185,8 @@ impl Leaver {
                     break;
                 }
             }
-            // The kernel came in between: whatever it has now has to go too.
+            // The kernel came in between: whatever it has now has to go too. What it wants from now on waits.
+            object.held.lock().insist(leaving);
             self.until_unused(object, leaving, true).await;
         }
         object.changed.notify_waiters();

@@ -3,7 +3,7 @@
 //!
 //! What other clients changed is not here: an MDT makes it durable before this one sees it (commit on share).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proto::{Fid, Transno};
@@ -26,6 +26,9 @@ struct Table {
     newest: BTreeMap<Fid, Transno>,
     /// No file that is not in the table was changed later than this.
     others: Transno,
+    /// That change, if it is lost; and the files for which somebody was told so.
+    lost: Transno,
+    told: BTreeSet<Fid>,
 }
 
 impl Table {
@@ -49,16 +52,28 @@ impl Table {
 
     /// The change that has to be durable for everything of the file to be.
     fn of(&self, fid: Fid) -> Transno {
-        self.newest.get(&fid).copied().unwrap_or(self.others)
+        let others = || if self.others == self.lost && self.told.contains(&fid) { Transno(0) } else { self.others };
+        self.newest.get(&fid).copied().unwrap_or_else(others)
     }
 
-    /// That change is durable, or lost, and whoever waited for it was told.
-    fn settle(&mut self, fid: Fid, change: Transno) {
+    /// That change is durable, or lost, and whoever waited for it was told. If it stands for several files, that it is lost is told for
+    /// each of them.
+    fn settle(&mut self, fid: Fid, change: Transno, is_lost: bool) {
         if self.newest.get(&fid) == Some(&change) {
             self.newest.remove(&fid);
         }
-        if self.others == change {
+        if self.others != change {
+            return;
+        }
+        if is_lost && self.told.len() < FILES_MAX {
+            if self.lost != change {
+                self.told.clear();
+            }
+            self.lost = change;
+            self.told.insert(fid);
+        } else {
             self.others = Transno(0);
+            self.told.clear();
         }
     }
 }
@@ -86,7 +101,7 @@ impl Changes {
         let change = self.table.lock().of(fid);
         let committed = self.targets.mdt_of(fid)?.commit(change).await;
         if change != Transno(0) {
-            self.table.lock().settle(fid, change);
+            self.table.lock().settle(fid, change, committed.is_err());
         }
         committed
     }
@@ -118,9 +133,9 @@ mod tests {
         let mut table = Table::default();
         table.note(fid(1), Transno(5), none());
         table.note(fid(1), Transno(7), none());
-        table.settle(fid(1), Transno(5));
+        table.settle(fid(1), Transno(5), false);
         assert_eq!(table.of(fid(1)), Transno(7));
-        table.settle(fid(1), Transno(7));
+        table.settle(fid(1), Transno(7), false);
         assert_eq!(table.of(fid(1)), none());
     }
 
@@ -134,6 +149,27 @@ mod tests {
         for n in 1..=3 * FILES_MAX {
             assert!(table.of(fid(n)) >= Transno(n as u64), "change {n} is forgotten");
         }
+    }
+
+    #[test]
+    fn that_changes_of_several_files_are_lost_is_told_for_each() {
+        let mut table = Table::default();
+        for n in 1..=FILES_MAX + 1 {
+            table.note(fid(n), Transno(n as u64), none());
+        }
+        let lost = Transno(FILES_MAX as u64);
+        assert_eq!((table.of(fid(1)), table.of(fid(2))), (lost, lost));
+        table.settle(fid(1), lost, true);
+        assert_eq!((table.of(fid(1)), table.of(fid(2))), (none(), lost));
+        table.settle(fid(2), lost, true);
+        assert_eq!((table.of(fid(1)), table.of(fid(2)), table.of(fid(3))), (none(), none(), lost));
+        // What is changed later is waited for.
+        for n in 1..=2 * FILES_MAX {
+            table.note(fid(n), Transno((FILES_MAX + n) as u64), none());
+        }
+        assert!(table.of(fid(1)) > lost);
+        table.settle(fid(1), table.of(fid(1)), false);
+        assert_eq!(table.of(fid(1)), none());
     }
 
     #[test]

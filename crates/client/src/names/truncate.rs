@@ -7,7 +7,7 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::{Entry, SetAttr};
 use proto::{Attr, Code};
 
-use crate::data::{Call, FileState, Resize, merge};
+use crate::data::{Call, FileRef, FileState, Resize, Sum, merge};
 use crate::names::{Relaying, Sizes, is_released};
 use crate::{Caller, Error, Result};
 
@@ -70,15 +70,14 @@ impl Sizes {
                 if let Some(last) = size.checked_sub(1) {
                     self.layouts.placed(&file, (last, 1)).await?;
                 }
-                let mut relaying = Relaying::default();
-                let sum = loop {
-                    let layout = self.data.back.placed(&file).await?;
-                    match self.data.extents.cut(&file, &layout, resize, call).await {
-                        Ok(sum) => break sum,
-                        Err(error) if self.layouts.relaid(&file, &layout, error, &mut relaying).await? => {}
-                        Err(error) => return Err(error),
-                    }
-                };
+                let mut dropped = false;
+                let sum = self.cut_objects(&file, (resize, &mut dropped), call).await;
+                if let Err(error) = sum
+                    && dropped
+                {
+                    self.data.extents.cut_failed(&file, error);
+                }
+                let sum = sum?;
                 merge(attr, Some(sum), file.unsent())
             };
             drop(cut);
@@ -87,5 +86,22 @@ impl Sizes {
             }
             Ok(attr)
         })
+    }
+
+    /// Cuts the objects of the layout that is in force.
+    async fn cut_objects(
+        &self,
+        file: &FileRef,
+        (resize, dropped): (Resize, &mut bool),
+        call: Call,
+    ) -> Result<Sum> {
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = self.data.back.placed(file).await?;
+            match self.data.extents.cut(file, &layout, (resize, dropped), call).await {
+                Err(error) if self.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
+                cut => return cut,
+            }
+        }
     }
 }

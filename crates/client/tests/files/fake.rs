@@ -438,6 +438,10 @@ impl State {
     }
 
     fn punch(&mut self, punch: &msg::Punch) -> Result<ObjectAttr, Code> {
+        let len = self.objects.get(&punch.object).map_or(0, |object| object.data.len() as u64);
+        if punch.end == u64::MAX && self.capacity.is_some_and(|capacity| punch.start > len.max(capacity)) {
+            return Err(Code::NoSpace);
+        }
         if punch.start == 0 && punch.end == u64::MAX && !self.objects.contains_key(&punch.object) {
             return self.attr(punch.object);
         }

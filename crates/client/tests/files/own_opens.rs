@@ -196,6 +196,46 @@ fn what_a_restarted_mdt_does_not_know_yet_stays_open() {
     }
 }
 
+/// A restarted MDT lets nobody into a directory that was on its way back when it stopped: the OSTs may not know yet that its files are
+/// written to.
+#[test]
+fn a_directory_on_its_way_back_stays_closed_over_a_restart() {
+    const FILES: usize = 400;
+    for seed in 1..=12 {
+        let mut world = World::remote(seed, 1);
+        let (one, two) = (world.mount(), world.mount());
+        let rt = world.hub.rt().clone();
+        let name = |n: usize| format!("f{n}").into_bytes();
+        let dir = world.run(async {
+            let dir = make(&one, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+            for n in 0..FILES {
+                made(&one, dir, &name(n), b"data").await;
+            }
+            // Until the MDT knows of them.
+            while one.admin().counters()["ahead.pending"] > 0 {
+                rt.sleep(Duration::from_millis(1)).await;
+            }
+            dir
+        });
+        world.run(async {
+            let looks = two.clone();
+            rt.spawn(async move { drop(looks.names().lookup(&root(), dir, &name(0)).await) });
+            rt.sleep(Duration::from_micros(250 * seed)).await;
+        });
+        world.restart_servers(1);
+        world.run(async {
+            for n in (0..FILES).rev() {
+                let name = name(n);
+                let fid = two.names().lookup(&root(), dir, &name).await.expect("it is there").fid;
+                let handle = open(&two, fid).await;
+                let read = two.files().read(handle, 0, 10).await.map(|slices| join(&slices));
+                assert_eq!(read.as_deref(), Ok(&b"data"[..]), "seed {seed}, file {n}");
+                two.files().release(handle).await;
+            }
+        });
+    }
+}
+
 /// Whatever comes in between: nothing is open at the MDT in the end that nobody has open here, and what is open here is there.
 #[test]
 fn opens_and_removals_that_cross_lose_nothing() {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use proto::Code;
 use rt::BoxFuture;
 
-use crate::world::{World, create, join};
+use crate::world::{World, create, join, read_write, root};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -106,6 +106,55 @@ fn no_page_is_filled_while_a_write_passes_it() {
         assert_eq!(client.files().write(handle, 1000, &[3]).await, Ok(1));
         let told = filled.lock().take().expect("it was told to forget");
         assert_eq!(told.await.expect("the page is filled")[1000], 3);
+    });
+}
+
+/// A kernel with threads that look at a mapping all the time: what it forgets it fills again, before it says that it is forgotten.
+struct Greedy {
+    client: Weak<Client>,
+    handle: Handle,
+    rt: rt::Rt,
+}
+
+impl Copies for Greedy {
+    fn forget(&self, what: Vec<Forget>) -> BoxFuture<'static, ()> {
+        let (client, handle, rt) = (self.client.upgrade(), self.handle, self.rt.clone());
+        Box::pin(async move {
+            let is_data = |forget: &Forget| matches!(forget, Forget::Data(..));
+            let Some(client) = client.filter(|_| what.iter().any(is_data)) else { return };
+            rt.spawn(async move {
+                drop(client.files().read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
+            });
+            rt.sleep(Duration::from_millis(1)).await;
+        })
+    }
+}
+
+/// Another client waited as long as anybody here looked.
+#[test]
+fn what_is_looked_at_all_the_time_is_given_up() {
+    let world = World::real(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt().clone();
+        let (_, handle) = create(&client, b"f").await;
+        client.files().write(handle, 0, &[1; PAGE_BYTES]).await.expect("there is room");
+        client.files().fsync(handle).await.expect("the OST is there");
+        drop(client.files().read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
+        let greedy = Greedy { client: Arc::downgrade(&client), handle, rt: rt.clone() };
+        client.set_copies(Arc::new(greedy));
+        let other = world.mounted(client::Limits::default()).await;
+        let fid = other.names().lookup(&root(), proto::Fid::ROOT, b"f").await.expect("it is there").fid;
+        let there = other.files().open(&root(), fid, read_write()).await.expect("it is there");
+        for round in 2..5 {
+            let write = async {
+                other.files().write(there, 0, &[round; PAGE_BYTES]).await?;
+                other.files().fsync(there).await
+            };
+            assert_eq!(rt.timeout(Duration::from_secs(10), write).await, Some(Ok(())), "round {round}");
+            let seen = client.files().read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there");
+            assert_eq!(join(&seen.slices), [round; PAGE_BYTES]);
+        }
     });
 }
 

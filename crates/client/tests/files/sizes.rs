@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use client::{Allocation, AttrChange, Limits, OpenFlags, TimeSet};
-use proto::{Fid, Timestamp};
+use proto::{Code, Fid, Timestamp};
 
 use crate::world::{MIB, World, create, join, read_write, root, striped};
 
@@ -108,6 +108,37 @@ fn truncates_cut_and_enlarge() {
         assert_eq!(client.names().getattr(fid).await.expect("it is there").size, 0);
         client.files().release(handle).await;
     });
+}
+
+/// What was written behind the new end is dropped before the OSTs are asked.
+#[test]
+fn what_a_failed_truncate_has_dropped_is_told_as_lost() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let fid = striped(&client, 2).await;
+        let handle = client.files().open(&root(), fid, read_write()).await.expect("it is there");
+        client.files().write(handle, 0, &[9; 600_000]).await.expect("there is room");
+        world.osts.iter().for_each(|ost| ost.set_capacity(Some(0)));
+        let change = AttrChange { size: Some(300_000), ..AttrChange::default() };
+        let refused = client.files().setattr(&root(), fid, change.clone(), Some(handle)).await;
+        assert_eq!(refused.err(), Some(Code::NoSpace.into()));
+        world.osts.iter().for_each(|ost| ost.set_capacity(None));
+        assert_eq!(client.files().fsync(handle).await, Err(Code::NoSpace.into()), "its end is lost");
+        assert_eq!(client.files().fsync(handle).await, Ok(()), "that is told once");
+        // Nothing is behind the end: nothing is lost.
+        let (_, handle) = create(&client, b"short").await;
+        client.files().write(handle, 0, b"short").await.expect("there is room");
+        world.osts.iter().for_each(|ost| ost.set_capacity(Some(0)));
+        let refused = client.files().setattr(&root(), handle_fid(&client, b"short").await, change, None).await;
+        assert_eq!(refused.err(), Some(Code::NoSpace.into()));
+        world.osts.iter().for_each(|ost| ost.set_capacity(None));
+        assert_eq!(client.files().fsync(handle).await, Ok(()));
+    });
+}
+
+async fn handle_fid(client: &client::Client, name: &[u8]) -> Fid {
+    client.names().lookup(&root(), Fid::ROOT, name).await.expect("it is there").fid
 }
 
 #[test]

@@ -201,11 +201,14 @@ impl Ahead {
             if state.making > 0 {
                 state.recalled.insert(dir);
             }
-            state.dirs.remove(dir)
+            self.leaving(state.dirs.remove(dir).into_iter().collect())
         };
         self.targets.pending.settled(dir).await;
         self.meta.opens.state_opens(Untold::Bare).await;
-        self.open_up(own.map(|(_, own)| own.files).unwrap_or_default()).await;
+        for (dir, own) in own {
+            self.open_up(own.files).await;
+            self.forgetting.end(&[dir]);
+        }
         self.forgetting.settled(dir).await;
     }
 

@@ -193,7 +193,7 @@ impl Ahead {
     /// The only handle of a file ends through which it could be written, and nothing was: if the MDT was not asked for the file yet, it is
     /// asked for one that is not open. Whether that is all.
     pub(crate) fn closed(&self, file: &FileState, flags: OpenFlags) -> bool {
-        if !flags.write || self.targets.pending.count() == 0 {
+        if !flags.write || self.targets.pending.count() == 0 || !file.inner.lock().end.is_untouched() {
             return false;
         }
         let mut state = self.state.lock();

@@ -25,6 +25,9 @@ pub(super) struct Requests {
     changing: BTreeMap<Fid, (usize, bool)>,
     /// Files that this client changed while questions were under way, with the number of the next question.
     changed: BTreeMap<Fid, u64>,
+    /// With so many of them those are dropped that no question is older than: twice as many as were left the last time, for a question may
+    /// be under way for long.
+    crowd: usize,
 }
 
 impl Requests {
@@ -61,9 +64,10 @@ impl Requests {
             self.changed.clear();
             return;
         }
-        if self.changed.len() >= CHANGES_KEPT {
+        if self.changed.len() >= self.crowd.max(CHANGES_KEPT) {
             let oldest = self.open.first().copied().unwrap_or(0);
             self.changed.retain(|_, number| *number >= oldest);
+            self.crowd = 2 * self.changed.len();
         }
         self.changed.insert(fid, self.next);
     }
