@@ -139,22 +139,27 @@ pub struct LastNames {
 }
 
 impl LastNames {
-    /// `thread` looks up `place` and finds `fid`. `expiring`: other names of the file, which the kernel may be using although they
-    /// are not true any more. `leads_on`: other names are found through the file, so its own is perhaps not the last of a path.
+    /// Other names of `fid`, which `thread` finds at `place`, that the kernel may be using in the same call although they are not true any
+    /// more: the one that the thread looked up last, and those that are `expiring`.
+    pub fn others(&self, thread: u32, (place, fid): (&Place, Fid), expiring: &[Place]) -> Vec<Vec<u8>> {
+        let last = self.threads.get(&thread).filter(|(_, file, _)| *file == fid).map(|(last, _, _)| last);
+        match last {
+            Some(last) if last == place => Vec::new(),
+            last => last.into_iter().chain(expiring).map(|(_, name)| name.to_vec()).collect(),
+        }
+    }
+
+    /// What `thread` is told, which looks up `place` and finds `fid`; `call` is what it is doing if there are `others`. `leads_on`: other
+    /// names are found through the file, so its own is perhaps not the last of a path.
     pub fn looked_up(
         &mut self,
         thread: u32,
         (place, fid): (&Place, Fid),
-        (expiring, leads_on): (&[Place], bool),
+        (others, call): (&[Vec<u8>], Call),
+        leads_on: bool,
         now: Time,
-        call: impl FnOnce() -> Call,
     ) -> Said {
-        let last = self.threads.get(&thread).filter(|(_, file, _)| *file == fid).map(|(last, _, _)| last);
-        let others: Vec<Vec<u8>> = match last {
-            Some(last) if last == place => Vec::new(),
-            last => last.into_iter().chain(expiring).map(|(_, name)| name.to_vec()).collect(),
-        };
-        let said = if others.is_empty() { Said::Truth } else { said(&place.1, &others, leads_on, call()) };
+        let said = if others.is_empty() { Said::Truth } else { said(&place.1, others, leads_on, call) };
         if said != Said::Nothing {
             self.remember(thread, place.clone(), fid, now);
         }
@@ -201,14 +206,24 @@ mod tests {
         (1, Bytes::from_static(name.as_bytes()))
     }
 
+    fn look(
+        last: &mut LastNames,
+        (place, fid): (&Place, Fid),
+        (expiring, leads_on): (&[Place], bool),
+        call: Call,
+    ) -> Said {
+        let others = last.others(5, (place, fid), expiring);
+        last.looked_up(5, (place, fid), (&others, call), leads_on, Time::default())
+    }
+
     fn rename(old: &str, new: &str) -> Call {
         Call::Rename(old.into(), new.into())
     }
 
     #[test]
     fn a_file_that_moves_under_a_rename_is_not_there() {
-        let (mut last, now) = (LastNames::default(), Time::default());
-        let mut looks = |name, fid, call| last.looked_up(5, (&place(name), fid), (&[], false), now, || call);
+        let mut last = LastNames::default();
+        let mut looks = |name, fid, call| look(&mut last, (&place(name), fid), (&[], false), call);
         assert_eq!(looks("a", FILE, rename("a", "b")), Said::Truth);
         assert_eq!(looks("b", FILE, rename("a", "b")), Said::Nothing);
         assert_eq!(
@@ -224,8 +239,8 @@ mod tests {
     /// A file that had been renamed, or that was seen under its former name, was said not to be there to who renamed it next.
     #[test]
     fn what_is_renamed_is_there() {
-        let (mut last, now) = (LastNames::default(), Time::default());
-        let mut looks = |name, call| last.looked_up(5, (&place(name), FILE), (&[], false), now, || call);
+        let mut last = LastNames::default();
+        let mut looks = |name, call| look(&mut last, (&place(name), FILE), (&[], false), call);
         assert_eq!(looks("a", rename("a", "b")), Said::Truth);
         assert_eq!(looks("b", rename("b", "c")), Said::Truth);
         assert_eq!(looks("c", rename("c", "d")), Said::Truth);
@@ -233,9 +248,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_apart_is_looked_up_again() {
-        let (mut last, now) = (LastNames::default(), Time::default());
-        let mut looks =
-            |name, leads_on, call| last.looked_up(5, (&place(name), FILE), (&[], leads_on), now, || call);
+        let mut last = LastNames::default();
+        let mut looks = |name, leads_on, call| look(&mut last, (&place(name), FILE), (&[], leads_on), call);
         assert_eq!(looks("a", true, rename("a", "b")), Said::Truth);
         assert_eq!(looks("b", true, rename("a", "b")), Said::Again);
         assert_eq!(looks("b", true, rename("a", "b")), Said::Truth);
@@ -245,9 +259,9 @@ mod tests {
 
     #[test]
     fn a_name_that_is_being_expired_counts() {
-        let (mut last, now) = (LastNames::default(), Time::default());
+        let mut last = LastNames::default();
         let expiring = [place("a")];
-        let mut looks = |call| last.looked_up(5, (&place("b"), FILE), (&expiring, false), now, || call);
+        let mut looks = |call| look(&mut last, (&place("b"), FILE), (&expiring, false), call);
         assert_eq!(looks(rename("a", "b")), Said::Nothing);
         assert_eq!(looks(rename("c", "b")), Said::Truth);
     }

@@ -78,13 +78,7 @@ impl Notifier {
                 let _ = done.send(());
             })?;
         threads::start("weft-forget", move || {
-            let forgetting = Forgetting { rt, kernel: Kernel { device }, known };
-            while let Ok(job) = attribute_jobs.recv() {
-                // What came meanwhile goes along: what is told twice is forgotten once.
-                let jobs: Vec<Job<Attributes>> =
-                    std::iter::once(job).chain(attribute_jobs.try_iter()).collect();
-                forgetting.forget(jobs);
-            }
+            Forgetting { rt, kernel: Kernel { device }, known }.run(&attribute_jobs);
         })?;
         let room = || Arc::new(Semaphore::new(JOBS_MAX));
         let (attributes_room, data_room) = (room(), room());
@@ -100,19 +94,34 @@ struct Forgetting {
 }
 
 impl Forgetting {
-    fn forget(&self, jobs: Vec<Job<Attributes>>) {
+    fn run(&self, jobs: &mpsc::Receiver<Job<Attributes>>) {
+        let mut open = Vec::new();
+        loop {
+            if open.is_empty() {
+                let Ok(job) = jobs.recv() else { return };
+                open.push(job);
+            }
+            // What came meanwhile goes along: nobody waits for files of others, which may take long.
+            open.extend(jobs.try_iter());
+            self.forget(&mut open);
+            if !open.is_empty() {
+                threads::pause(SETTLING_TICK);
+            }
+        }
+    }
+
+    /// Has forgotten what can be, and answers jobs of which nothing is left. What is told twice is forgotten once.
+    fn forget(&self, jobs: &mut Vec<Job<Attributes>>) {
         let mut left = Attributes::new();
         for (fid, change) in jobs.iter().flat_map(|job| &job.what) {
             add(&mut left, *fid, *change);
         }
-        loop {
-            left.retain(|fid, change| self.is_left(*fid, *change));
-            if left.is_empty() {
-                break;
-            }
-            threads::pause(SETTLING_TICK);
+        left.retain(|fid, change| self.is_left(*fid, *change));
+        for job in jobs.iter_mut() {
+            job.what.retain(|fid, _| left.contains_key(fid));
         }
-        for job in jobs {
+        for job in jobs.extract_if(.., |job| job.what.is_empty()) {
+            // Nobody waits if the client is gone.
             let _ = job.done.send(());
         }
     }
@@ -298,6 +307,36 @@ mod tests {
         assert_eq!(sent(&mut stream, 40)[16..], *body.as_bytes());
     }
 
+    fn is_done(done: &mut BoxFuture<'static, ()>) -> bool {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        done.as_mut().poll(&mut cx).is_ready()
+    }
+
+    #[test]
+    fn nobody_waits_for_files_of_others() {
+        let (kernel, _stream) = kernel();
+        let rt = Rt::os(rt::os::Node::start_without_rings(1).expect("a node"));
+        let known = Known::default();
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        known.asking.forgets(FID);
+        known.asking.asked(FID, own, rt.now());
+        let answer = known.asking.answers(FID, own);
+        assert!(answer.is_some(), "it is on its way");
+        let notifier = Notifier::start(rt, kernel.device.clone(), known).expect("threads");
+        let mut first = notifier.forget(vec![Forget::Attributes(FID)]);
+        for oid in 8..12 {
+            let mut other = notifier.forget(vec![Forget::Attributes(Fid { oid, ..FID })]);
+            while !is_done(&mut other) {
+                std::thread::yield_now();
+            }
+        }
+        assert!(!is_done(&mut first), "whoever asked has not had it");
+        drop(answer);
+        while !is_done(&mut first) {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn jobs_are_done_and_said_to_be() {
         let (kernel, mut stream) = kernel();
@@ -316,8 +355,7 @@ mod tests {
         lens.sort_unstable();
         assert_eq!(lens, [37, 40], "each once");
         let mut done = done;
-        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        while done.as_mut().poll(&mut cx).is_pending() {
+        while !is_done(&mut done) {
             std::thread::yield_now();
         }
     }

@@ -141,7 +141,6 @@ impl Mounted {
 
 /// Mounts `ops` on `path` and serves it on threads of its own.
 pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mounted, MountError> {
-    flush_io_first();
     let device = dev::open().map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
             MountError::NoDevice
@@ -181,18 +180,18 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let wish = Wish { locks, acl, readdirplus: true, ..Wish::default() };
     let device = Arc::new(device);
     let wanted = Wanted { choice: options.engine, wish, reactors: rt.reactors() };
-    let started = engine::start(&device, wanted, dispatcher.clone(), ends);
-    let started = started.and_then(|(kind, agreed)| {
-        let expires = agreed.expires_names();
-        if !expires {
-            tracing::info!("this kernel cannot be told to forget a name: it asks each time (Linux 6.2 and later keep them)");
-        }
-        Ok((kind, expires, Notifier::start(rt, device, known)?))
+    let started = Notifier::start(rt.clone(), device.clone(), known).and_then(|notifier| {
+        // Before the kernel can have anything that it may have to forget.
+        ops.set_copies(Arc::new(notifier));
+        engine::start(&device, wanted, dispatcher.clone(), ends)
     });
     match started {
-        Ok((engine, expires, notifier)) => {
+        Ok((engine, agreed)) => {
+            let expires = agreed.expires_names();
+            if !expires {
+                tracing::info!("this kernel cannot be told to forget a name: it asks each time (Linux 6.2 and later keep them)");
+            }
             ops.served_by(engine);
-            ops.set_copies(Arc::new(notifier));
             dispatcher.may_keep(expires);
             readahead::set(number);
             Ok(Mounted { path: path.to_owned(), ended, abort, dispatcher, device: number })
@@ -207,8 +206,9 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     }
 }
 
-/// Memory that this process needs for I/O must not wait for I/O that this process has to do.
-fn flush_io_first() {
+/// Memory that this process needs for I/O must not wait for I/O that this process has to do. For the calling thread, and those that it
+/// starts from now on: before the runtime is started.
+pub fn flush_io_first() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         tracing::debug!(%error, "this process is not treated as one that flushes I/O");
     }

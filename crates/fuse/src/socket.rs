@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use proto::Fid;
 use rt::Rt;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::caller;
 use crate::ops::Ops;
@@ -43,6 +44,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const QUESTIONS_MAX: usize = 32;
 /// How long who connects may take to say what is wanted, and to take the answer.
 const SAY_WAIT: Duration = Duration::from_secs(5);
+/// How often it is looked whether somebody still waits for an answer.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Pause after the socket gave an error and no connection.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
@@ -169,11 +172,26 @@ fn converse(rt: &Rt, ops: &Arc<Ops>, mut stream: UnixStream) -> io::Result<()> {
         // Who asked may have gone.
         let _ = sender.send(answer);
     });
-    let Ok(answer) = receiver.recv() else { return Ok(()) };
+    let answer = loop {
+        match receiver.recv_timeout(LOOK_PAUSE) {
+            Ok(answer) => break answer,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(mpsc::RecvTimeoutError::Timeout) if is_gone(&stream) => return Ok(()),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+    };
     match &answer {
         Ok(value) => write_answer(&mut stream, Ok(value)),
         Err(error) => write_answer(&mut stream, Err(error.0)),
     }
+}
+
+/// Whether the peer has closed the connection.
+fn is_gone(stream: &UnixStream) -> bool {
+    let mut look = [PollFd::new(stream, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let looked = rustix::event::poll(&mut look, Some(&now));
+    looked.is_ok_and(|ready| ready > 0) && look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Kind, name and value of a question.

@@ -114,9 +114,12 @@ impl Teller {
         let leads_on = matches!(told.attr.kind(), FileKind::Dir | FileKind::Symlink);
         let has_names = told.attr.kind() == FileKind::Symlink && told.attr.nlink > 1;
         let expiring = self.known.names.lock().expiring_but(fid, &place);
-        let call = || Call::of(thread);
-        let (now, about) = (self.rt.now(), (&expiring[..], leads_on));
-        let said = self.last_names.lock().looked_up(thread, (&place, fid), about, now, call);
+        let found = (&place, fid);
+        // Looking at the thread takes a while, and others look names up meanwhile.
+        let others = self.last_names.lock().others(thread, found, &expiring);
+        let call = if others.is_empty() { Call::Other } else { Call::of(thread) };
+        let now = self.rt.now();
+        let said = self.last_names.lock().looked_up(thread, found, (&others, call), leads_on, now);
         let again = said == Said::Again && self.ways.asks_again_to(thread, dir, &place.1);
         match said {
             Said::Truth => Ok(self.entry(told, named)),

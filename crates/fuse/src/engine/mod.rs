@@ -202,7 +202,7 @@ impl Threads {
             uring::attach(reactors, queue, uring::Serving { device, serve, dialect, ending, ready });
         }
         drop(sender);
-        match readiness.iter().collect::<io::Result<()>>() {
+        match readiness.iter().collect::<Result<(), uring::Unready>>() {
             Ok(()) => {
                 tracing::info!(
                     engine = Kind::Uring.name(),
@@ -211,14 +211,14 @@ impl Threads {
                 );
                 Ok(Kind::Uring)
             }
-            Err(error) if choice == Choice::Auto => {
+            Err(uring::Unready::Refused(error)) if choice == Choice::Auto => {
                 // A refused registration has switched the kernel back to the device.
                 tracing::warn!(%error, "FUSE over io_uring does not start; /dev/fuse serves instead");
                 queues.iter().for_each(|queue| queue.end());
                 let cores = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
                 self.start_dev(cores.max(THREADS_MIN) - 1, Vec::new()).map(|()| Kind::Dev)
             }
-            Err(error) => {
+            Err(uring::Unready::Refused(error) | uring::Unready::NoMemory(error)) => {
                 queues.iter().for_each(|queue| queue.end());
                 Err(error)
             }

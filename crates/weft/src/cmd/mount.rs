@@ -272,6 +272,7 @@ pub fn mount(mut request: Request) -> Outcome {
 
 fn serve(request: &Request, key: &Path) -> Outcome {
     let signals = serving::catch_signals()?;
+    fuse::session::flush_io_first();
     let (node, rt) = serving::start_runtime_within(request.options.client.mem_limit_mb)?;
     let keys = Keys { server: None, client: Some(keys::read(key)?) };
     node.block_on(async {

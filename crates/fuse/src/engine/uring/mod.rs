@@ -151,7 +151,25 @@ pub(super) struct Serving {
     /// Is told when no entry is left in the ring.
     pub ending: Arc<Ending>,
     /// Is told how the registration went.
-    pub ready: Box<dyn FnOnce(io::Result<()>) + Send>,
+    pub ready: Ready,
+}
+
+/// Whoever is told how the registration of a queue went.
+type Ready = Box<dyn FnOnce(Result<(), Unready>) + Send>;
+
+/// Why a queue has no entry.
+pub(super) enum Unready {
+    /// There is no memory for one. The kernel waits for it.
+    NoMemory(io::Error),
+    /// The kernel has refused them, and goes on without io_uring.
+    Refused(io::Error),
+}
+
+impl Unready {
+    fn of_memory(error: io::Error) -> Unready {
+        let why = format!("no memory for the kernel's requests over io_uring, mount with -o fuse_engine=dev: {error}");
+        Unready::NoMemory(io::Error::new(error.kind(), why))
+    }
 }
 
 /// A queue, as the core has it that carries it.
@@ -161,7 +179,7 @@ struct Entries {
     serve: Arc<dyn Serve>,
     dialect: Dialect,
     ending: Arc<Ending>,
-    ready: Option<Box<dyn FnOnce(io::Result<()>) + Send>>,
+    ready: Option<Ready>,
     slots: Vec<Arc<Slot>>,
     /// Entries that the kernel has: they wait for a request, or their answers are being committed.
     in_kernel: u32,
@@ -199,10 +217,12 @@ pub(super) fn attach(reactors: &Reactors, queue: &Arc<Queue>, serving: Serving) 
 
 impl Source for Entries {
     fn begin(&mut self, ring: &mut Ring) {
-        let begun = self.add_slots(ring, SLOTS_START).and_then(|()| match ring.failure() {
-            // A refused registration completes at once.
-            Some(error) => Err(error),
-            None => Ok(()),
+        let begun = self.add_slots(ring, SLOTS_START).map_err(Unready::of_memory).and_then(|()| {
+            // A refused registration completes at once. With one that is not refused the kernel counts on this queue.
+            match ring.failures() {
+                (count, Some(error)) if count >= self.slots.len() => Err(Unready::Refused(error)),
+                _ => Ok(()),
+            }
         });
         if let Some(ready) = self.ready.take() {
             ready(begun);
@@ -244,26 +264,33 @@ impl Drop for Entries {
 }
 
 impl Entries {
+    /// Registers more slots; fewer, but one at least, if there is no memory for them.
     fn add_slots(&mut self, ring: &mut Ring, count: u32) -> io::Result<()> {
         for _ in 0..count {
             let index = self.slots.len() as u32;
-            let slot = Arc::new(Slot::new(self.queue.clone(), index, WRITE_BYTES_MAX as usize)?);
-            let vectors = slot.vectors();
-            let command = self.command(abi::URING_CMD_REGISTER, 0).addr(Some(vectors.as_ptr().addr() as u64));
-            let entry = with_len(command.build(), vectors.len() as u32);
+            let slot = match Slot::new(self.queue.clone(), index, WRITE_BYTES_MAX as usize) {
+                Ok(slot) => Arc::new(slot),
+                Err(error) if self.slots.is_empty() => return Err(error),
+                // Requests wait for the entries that there are.
+                Err(error) => {
+                    tracing::debug!(%error, queue = self.queue.number, slots = index, "no memory for more entries");
+                    break;
+                }
+            };
+            let (vectors, count) = slot.vectors();
+            let command = self.command(abi::URING_CMD_REGISTER, 0).addr(Some(vectors.addr() as u64));
+            let entry = with_len(command.build(), count);
             self.slots.push(slot);
             self.push(ring, &entry, index)?;
-            // The kernel reads the two vectors while it takes the submission.
-            ring.submit()?;
         }
-        Ok(())
+        ring.submit()
     }
 
     #[allow(unsafe_code)]
     fn push(&mut self, ring: &mut Ring, entry: &squeue::Entry128, index: u32) -> io::Result<()> {
         self.in_kernel += 1;
         // SAFETY: the entry refers to the device and to memory of a slot, which this value keeps until the kernel has given all
-        // entries back (`submit`), and to vectors that are read before `add_slots` goes on.
+        // entries back (`submit`).
         unsafe { ring.push(entry, index.into()) }
     }
 

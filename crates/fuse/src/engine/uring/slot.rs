@@ -21,7 +21,10 @@ use crate::kernel::reply::Held;
 
 /// Room for the header of an entry, a page of its own in front of the payload.
 const HEADER_BYTES: usize = 4096;
-const _: () = assert!(size_of::<UringReqHeader>() <= HEADER_BYTES);
+/// What the kernel reads at the registration: where the header and the payload are. At the end of the header's page.
+type Vectors = [libc::iovec; 2];
+const VECTORS_AT: usize = HEADER_BYTES - size_of::<Vectors>();
+const _: () = assert!(size_of::<UringReqHeader>() <= VECTORS_AT && VECTORS_AT.is_multiple_of(align_of::<Vectors>()));
 
 /// Memory of one entry: the header and the payload, from the kernel and page by page only when touched.
 struct Memory {
@@ -102,12 +105,19 @@ impl Slot {
         Ok(Slot { queue, index, memory: Memory::new(payload_bytes)?, state: Mutex::default() })
     }
 
-    /// Header and payload, as the kernel takes them at the registration.
-    pub fn vectors(&self) -> [libc::iovec; 2] {
-        [
+    /// Where the kernel reads at the registration where header and payload are, and how many parts that has. It stays there: a submission
+    /// may be taken later. Only before the registration.
+    pub fn vectors(&self) -> (*const libc::iovec, u32) {
+        let vectors: Vectors = [
             libc::iovec { iov_base: self.memory.header().cast(), iov_len: size_of::<UringReqHeader>() },
             libc::iovec { iov_base: self.memory.payload().cast(), iov_len: self.memory.payload_bytes },
-        ]
+        ];
+        // SAFETY: the header's page has room for them there, aligned as checked above, and nobody else has the memory yet.
+        unsafe {
+            let place = self.memory.start.as_ptr().add(VECTORS_AT).cast::<Vectors>();
+            place.write(vectors);
+            (place.cast(), vectors.len() as u32)
+        }
     }
 
     /// What the kernel put into the entry. Only for the queue's thread, after the completion of this entry's command.

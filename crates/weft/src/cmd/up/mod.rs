@@ -225,6 +225,7 @@ fn check_device() -> Result<(), Failure> {
 
 fn serve(plan: &Plan) -> Outcome {
     let signals = serving::catch_signals()?;
+    fuse::session::flush_io_first();
     let (node, rt) = serving::start_runtime_within(plan.options.client.mem_limit_mb)?;
     node.block_on(async {
         let server_key = keys::resolve(None, &plan.fsname, Role::Server)?;
