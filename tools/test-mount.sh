@@ -566,8 +566,8 @@ subprocess.run(["ls", "-l", f"{ahead}/listed"], check=True, stdout=subprocess.DE
 listed = time.monotonic() - begin
 print(f"1,000 names: {off:.2f} s one after the other, {on:.2f} s ahead {unique}; 4 ranks: {shared:.2f} s {ranks}; ls -l of 20,000: {listed:.2f} s")
 assert on * 4 < off and unique["hit_total"] >= 900 and ranks["hit_total"] >= 900, "names are not asked for ahead"
-# Each of them alone would take its millisecond.
-assert listed < 2.0, "the listing asks for each file"
+# Each of them alone would take its millisecond. How many requests it is counts below, whatever the machine is doing.
+assert listed < 10.0, "the listing asks for each file"
 PY
   daemon=$(daemon_pid "$second")
   umount "$second"
