@@ -124,6 +124,8 @@ pub struct Space {
     current: BTreeMap<FileId, FreeMap>,
     /// Current files by their number of free blocks.
     roomy: BTreeSet<(u32, FileId)>,
+    /// The free blocks of all current files.
+    free: u64,
     /// The file that blocks are taken from first.
     active: Option<FileId>,
     /// Used blocks of each file of a former boot.
@@ -144,6 +146,7 @@ impl Space {
     pub fn add_current(&mut self, file: FileId, blocks: u32) {
         let map = FreeMap { runs: BTreeMap::from([(0, blocks)]), free: blocks, blocks, ..FreeMap::default() };
         self.roomy.insert((blocks, file));
+        self.free += u64::from(blocks);
         self.current.insert(file, map);
     }
 
@@ -174,8 +177,10 @@ impl Space {
     fn with_current<T>(&mut self, file: FileId, change: impl FnOnce(&mut FreeMap) -> T) -> Option<T> {
         let map = self.current.get_mut(&file)?;
         self.roomy.remove(&(map.free, file));
+        let before = u64::from(map.free);
         let result = change(map);
         self.roomy.insert((map.free, file));
+        self.free = self.free + u64::from(map.free) - before;
         Some(result)
     }
 
@@ -292,6 +297,7 @@ impl Space {
             self.current.remove(&file);
             self.active = self.active.filter(|active| *active != file);
             self.roomy.remove(&(blocks, file));
+            self.free -= u64::from(blocks);
             dropped.push(file);
         }
         dropped
@@ -343,7 +349,9 @@ impl Space {
 
     /// Blocks that can be taken now.
     pub fn free_blocks(&self) -> u64 {
-        self.roomy.iter().map(|(free, _)| u64::from(*free)).sum()
+        let sum = || -> u64 { self.roomy.iter().map(|(free, _)| u64::from(*free)).sum() };
+        debug_assert_eq!(self.free, sum(), "every change of a file is counted");
+        self.free
     }
 }
 
