@@ -222,6 +222,12 @@ impl Object {
         Ok(&chunk.extents)
     }
 
+    /// How often chunks were looked up.
+    #[cfg(test)]
+    pub fn looks(&self) -> u64 {
+        self.clock
+    }
+
     /// Carries out a committed edit of chunk `index`, which is in memory.
     pub fn apply(&mut self, index: u64, edit: &Edit) {
         let chunk = self.chunks.get_mut(&index).expect("an edit is made from the chunk");

@@ -113,7 +113,8 @@ impl Objects {
     fn has_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<bool, StoreError> {
         self.with(id.layout, |state| {
             let object = state.object(&self.store, id)?;
-            Ok(object.holes(&self.store, id, range, 1)?.ranges.is_empty())
+            let holes = object.holes(&self.store, id, range, 1)?;
+            Ok(holes.ranges.is_empty() && holes.are_all)
         })
     }
 }
