@@ -32,8 +32,8 @@ const GIVEN_BYTES_MAX: u64 = 128 << 20;
 /// what is used of it: what the file system itself needs for a file in pieces is less.
 const LOOSE_PART: u64 = 256;
 const LOOSE_BYTES_MIN: u64 = 64 << 10;
-/// How often an overwrite waits for what others freed.
-const OVERWRITE_WAITS_MAX: u32 = 16;
+/// How long an overwrite waits for what others freed.
+const OVERWRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// How long it waits each time for those who read that.
 const READERS_PAUSE: Duration = Duration::from_millis(50);
 /// How long freed blocks wait at most for somebody to look at them.
@@ -350,12 +350,10 @@ impl Files {
     /// Takes `blocks` blocks: consecutive ones, or others if there are no consecutive ones. What takes the place of something may use
     /// what is left to it, and waits for what former boots left allocated: what was free before lies in their files.
     async fn take(&self, need: Need, blocks: u32) -> Result<Vec<Run>, StoreError> {
-        let (left, waits_max) = match need {
-            Need::Growth => (self.supply.overwrite_blocks, 1),
-            Need::Release => (0, OVERWRITE_WAITS_MAX),
-        };
+        let left = if need == Need::Growth { self.supply.overwrite_blocks } else { 0 };
         let leaves = |space: &Space| space.free_blocks() >= u64::from(blocks) + left;
-        let (mut waits, mut has_tidied) = (waits_max, false);
+        let mut until = self.rt.now() + OVERWRITE_WAIT_MAX;
+        let (mut has_waited, mut has_tidied) = (false, false);
         loop {
             let found = self.sweeping.found.notified();
             let waits_for_sweep = need == Need::Release && !self.sweeping.is_over();
@@ -374,15 +372,19 @@ impl Files {
             if let Some(runs) = scattered {
                 return Ok(runs);
             }
-            if waits > 0 && self.space.lock().has_pending() {
+            let waits = match need {
+                Need::Growth => !has_waited,
+                Need::Release => self.rt.now() < until && !self.stopped.load(Ordering::SeqCst),
+            };
+            if waits && self.space.lock().has_pending() {
                 // What was freed, but not durably, or is read, may be enough.
-                waits -= 1;
+                has_waited = true;
                 self.until_free(need).await?;
             } else if waits_for_sweep {
                 // What others freed in the meantime may be enough, too.
                 self.rt.timeout(RELEASE_AFTER, found).await;
                 self.tidy().await;
-                waits = waits_max;
+                until = self.rt.now() + OVERWRITE_WAIT_MAX;
             } else if !has_tidied {
                 // Somebody may be giving it back just now.
                 has_tidied = true;
@@ -395,17 +397,24 @@ impl Files {
         }
     }
 
-    /// Waits until what was freed so far is durable, or, if it is, for those who read it, and gives it back. Who needs more than before may be
-    /// one of them.
+    /// Waits until what was freed so far is durable, or for those who read the oldest of it, if that is durable, and gives it back. Who needs
+    /// more than before may be one of them.
     async fn until_free(&self, need: Need) -> Result<(), StoreError> {
-        let last = self.store.last_transno();
-        if need == Need::Growth || last > self.store.last_committed() {
-            self.store.committed(last).await?;
-        } else {
+        if need == Need::Release && self.is_read() {
             self.wait(READERS_PAUSE).await;
+        } else {
+            self.store.committed(self.store.last_transno()).await?;
         }
         self.tidy().await;
         Ok(())
+    }
+
+    /// Whether nothing but readers keeps the oldest of what was freed.
+    fn is_read(&self) -> bool {
+        let committed = self.store.last_committed();
+        let mut space = self.space.lock();
+        space.release(committed);
+        space.is_read(committed)
     }
 
     fn take_now(&self, blocks: u32, may: impl Fn(&Space) -> bool) -> Option<Run> {

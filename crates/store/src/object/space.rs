@@ -240,7 +240,7 @@ impl Space {
 
     /// Releases what was freed by changes up to `committed`, as far as nobody reads it.
     pub fn release(&mut self, committed: Transno) {
-        let oldest = self.readers.first().copied().unwrap_or(u64::MAX);
+        let oldest = self.oldest_reader();
         while self.pending.front().is_some_and(|p| p.until <= committed && p.ticket <= oldest) {
             let freed = self.pending.pop_front().expect("there is a front");
             match freed.what {
@@ -252,6 +252,17 @@ impl Space {
                 }),
             }
         }
+    }
+
+    /// Whether the oldest of what was freed by changes up to `committed` is read. The rest of it waits, too.
+    pub fn is_read(&self, committed: Transno) -> bool {
+        let oldest = self.oldest_reader();
+        self.pending.front().is_some_and(|p| p.until <= committed && p.ticket > oldest)
+    }
+
+    /// The ticket of the reader who began first.
+    fn oldest_reader(&self) -> u64 {
+        self.readers.first().copied().unwrap_or(u64::MAX)
     }
 
     fn release_run(&mut self, run: Run) {
@@ -394,7 +405,9 @@ mod tests {
         assert_eq!(space.take(1), None);
         space.release(Transno(7));
         assert_eq!(space.take(1), None, "a reader that saw the blocks still reads");
+        assert!(space.is_read(Transno(7)) && !space.is_read(Transno(6)));
         space.leave(early);
+        assert!(!space.is_read(Transno(7)), "it can be released");
         space.release(Transno(7));
         assert_eq!(space.take(1), Some(run(NEW, 0, 1)), "the later reader cannot have seen them");
         space.leave(late);

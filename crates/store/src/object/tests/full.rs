@@ -352,6 +352,43 @@ fn an_overwrite_on_a_full_disk_waits_for_readers() {
     .expect("an overwrite has its space");
 }
 
+/// Overwrites waited a few times, for a commit or for a moment, and were refused when a reader took longer.
+#[test]
+fn overwrites_on_a_full_disk_wait_for_a_slow_reader_while_others_commit() {
+    let mut options = Options::seed(1);
+    options.disk.read = Span::millis(9_000, 9_000);
+    let sim = Sim::new(options);
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 128 * MIB);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        fill(&target).await?;
+        target.sync().await?;
+        let (sender, receiver) = oneshot::channel();
+        let reader = target.clone();
+        rt.spawn(async move {
+            let _ = sender.send(reader.read(id(1), 0, MIB as u32).await);
+        });
+        let busy = target.clone();
+        let pause = rt.clone();
+        rt.spawn(async move {
+            while busy.store.commit(Batch::default()).is_ok() && busy.sync().await.is_ok() {
+                pause.sleep(Duration::from_millis(5)).await;
+            }
+        });
+        rt.sleep(Duration::from_micros(1)).await;
+        let began = rt.now();
+        for oid in 1..=8 {
+            target.write(id(oid), 0, &pattern(MIB as usize, 2)).await?;
+        }
+        let took = rt.now() - began;
+        assert!((Duration::from_secs(8)..Duration::from_secs(10)).contains(&took), "{took:?}");
+        assert!(receiver.await.expect("the task answers")? == pattern(MIB as usize, 1));
+        target.close().await
+    })
+    .expect("an overwrite has its space");
+}
+
 #[test]
 fn what_is_there_can_be_written_again_after_a_stop_on_a_full_disk() {
     for mib in [100, 260] {
