@@ -76,7 +76,7 @@ impl Objects {
                 Step::Committed(attr, transno) => return Ok((attr, transno)),
                 Step::GoOn(until) => wish.range.start = until,
                 Step::Fill(holes) => {
-                    let placed = self.files.reserve(need, &holes.ranges).await?;
+                    let placed = self.files.reserve(need.into(), &holes.ranges).await?;
                     let filled = self.with(id.layout, |state| wish.fill(self, state, &holes, &placed));
                     match filled {
                         Ok(Some(answer)) if holes.are_all => return Ok(answer),

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use proto::second_chance::GONE_MAX;
 use proto::second_chance::{Look, Round};
 use proto::{Fid, ObjectId, Shards};
+use rt::Time;
 
 use super::extent::{Edit, Extents};
 use super::keys::{self, Record};
@@ -72,6 +73,8 @@ pub struct State {
 pub struct Object {
     /// `None` if there is no such object.
     pub record: Option<Record>,
+    /// Its small extents are left alone until then.
+    pub merged_from: Time,
     chunks: BTreeMap<u64, Chunk>,
     clock: u64,
     cost: usize,

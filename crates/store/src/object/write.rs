@@ -11,6 +11,7 @@ use rt::buf::AlignedBuf;
 use super::block::Slices;
 use super::cache::State;
 use super::extent::{Edit, cut};
+use super::files::Taker;
 use super::keys::By;
 use super::parts::{Gap, Group, Part, apart, by_chunk, extents_in, joined, lay_over};
 use super::placed::{Durable, Placed};
@@ -146,12 +147,14 @@ impl Written {
         placed: &mut Placed,
     ) -> Result<(), StoreError> {
         let range = start..start + data.len();
-        let new = match objects.files.place(start, data.clone(), durable).await {
+        let files = &objects.files;
+        let new = match files.place(Taker::Growth, start, data.clone(), durable).await {
             // What is repeated had its space before.
             Err(StoreError::NoSpace)
                 if self.replay.is_some() || objects.has_blocks(self.id, range.clone())? =>
             {
-                objects.files.place_over(start, data, durable).await?
+                // The blocks that it has are freed when the new ones are referred to.
+                files.place(Taker::Overwrite, start, data, durable).await?
             }
             new => new?,
         };
