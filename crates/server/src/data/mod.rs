@@ -81,14 +81,14 @@ impl Data {
             .await;
         });
         Ok(Data {
-            objects,
             bytes_max,
             store: env.store.clone(),
             locks,
             journal: Journal::new(env.store.clone()),
             seals: env.hub.habits().safeguards.seals,
             lost: Lost::open(&env.store)?,
-            left: Left::new(&env.rt, &env.store),
+            left: Left::new(&env.rt, &env.store, &objects),
+            objects,
             brw: BrwStats::new(&env.rt, env.store.clone()),
             unreadable: AtomicU64::new(0),
         })

@@ -1,8 +1,9 @@
 //! Reserving space: holes take blocks that nothing is written to.
 //!
 //! A range may have more holes than one commit should carry: they are filled piece by piece, and the commit that
-//! answers the request is the last one. A write into reserved space takes new blocks, as every write does, and frees
-//! those that were reserved; what it needs until then is kept for it ([`super::files`]).
+//! answers the request is the last one. A step looks at few chunks, and the next one goes on behind it. A write into
+//! reserved space takes new blocks, as every write does, and frees those that were reserved; what it needs until then
+//! is kept for it ([`super::files`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,9 +21,13 @@ use super::{CHUNK_BYTES, Extra, Objects, chunk_end, refuse_dead};
 use crate::error::StoreError;
 use crate::target::{Author, Need, Store};
 
+/// Chunks that one step looks at.
+const CHUNKS_MAX: usize = 64;
+
 /// One range that is to be reserved.
 struct Wish {
     id: ObjectId,
+    /// What is left of it: before its start there was no hole any more when that was looked at.
     range: Range<u64>,
     by: By,
     replay: Option<Transno>,
@@ -33,8 +38,10 @@ struct Wish {
 /// Holes of a range, in order.
 pub(super) struct Holes {
     pub(super) ranges: Vec<Range<u64>>,
+    /// There are no others before this byte.
+    pub(super) until: u64,
     /// The range has no others.
-    are_all: bool,
+    pub(super) are_all: bool,
 }
 
 /// What is to be done next.
@@ -43,6 +50,8 @@ enum Step {
     Committed(ObjectAttr, Transno),
     /// These are to be filled.
     Fill(Holes),
+    /// There are none before this byte.
+    GoOn(u64),
 }
 
 impl Objects {
@@ -63,22 +72,25 @@ impl Objects {
         let mut wish = Wish { id, range, by: by.into(), replay, author, extra: Some(extra) };
         loop {
             self.store.room(need).await?;
-            let holes = match self.with(id.layout, |state| wish.next_holes(self, state))? {
+            match self.with(id.layout, |state| wish.next_holes(self, state))? {
                 Step::Committed(attr, transno) => return Ok((attr, transno)),
-                Step::Fill(holes) => holes,
-            };
-            let placed = self.files.reserve(need, &holes.ranges).await?;
-            let filled = self.with(id.layout, |state| wish.fill(self, state, &holes, &placed));
-            match filled {
-                Ok(Some(answer)) if holes.are_all => return Ok(answer),
-                Ok(Some(_)) => {}
-                // Somebody wrote meanwhile.
-                Ok(None) => self.files.give_back(placed),
-                Err(error) => {
-                    self.files.give_back(placed);
-                    return Err(error);
+                Step::GoOn(until) => wish.range.start = until,
+                Step::Fill(holes) => {
+                    let placed = self.files.reserve(need.into(), &holes.ranges).await?;
+                    let filled = self.with(id.layout, |state| wish.fill(self, state, &holes, &placed));
+                    match filled {
+                        Ok(Some(answer)) if holes.are_all => return Ok(answer),
+                        Ok(Some(_)) => wish.range.start = holes.until,
+                        // Somebody wrote meanwhile.
+                        Ok(None) => self.files.give_back(placed),
+                        Err(error) => {
+                            self.files.give_back(placed);
+                            return Err(error);
+                        }
+                    }
                 }
             }
+            self.files.pause().await;
         }
     }
 }
@@ -93,6 +105,9 @@ impl Wish {
         object.shrink();
         if !holes.ranges.is_empty() {
             return Ok(Step::Fill(holes));
+        }
+        if !holes.are_all {
+            return Ok(Step::GoOn(holes.until));
         }
         let (attr, transno) =
             objects.commit_nothing(object.record().attr(), self.replay, self.extra.take())?;
@@ -140,7 +155,7 @@ impl Wish {
 }
 
 impl Object {
-    /// The first holes of `range`, at most `count_max`, none longer than an extent can be or over the border of a
+    /// The first holes of `range`, at most `count_max` and in few chunks, none longer than an extent can be or over the border of a
     /// chunk; and whether these are all.
     pub(super) fn holes(
         &mut self,
@@ -151,7 +166,10 @@ impl Object {
     ) -> Result<Holes, StoreError> {
         let mut holes = Vec::new();
         let mut at = range.start;
-        while at < range.end {
+        for _ in 0..CHUNKS_MAX {
+            if at >= range.end {
+                break;
+            }
             let end = chunk_end(at).min(range.end);
             let extents = self.chunk(store, id, at / CHUNK_BYTES)?;
             let mut used = overlapping(extents, at..end);
@@ -160,7 +178,7 @@ impl Object {
                 let next = next.unwrap_or(end..end);
                 while at < next.start {
                     if holes.len() == count_max {
-                        return Ok(Holes { ranges: holes, are_all: false });
+                        return Ok(Holes { ranges: holes, until: at, are_all: false });
                     }
                     // Pieces begin with the object's blocks, as most writes do that take their place.
                     let max = if at.is_multiple_of(BLOCK) { EXTENT_BYTES_MAX } else { BLOCK - at % BLOCK };
@@ -171,6 +189,6 @@ impl Object {
                 at = next.end.max(at);
             }
         }
-        Ok(Holes { ranges: holes, are_all: true })
+        Ok(Holes { ranges: holes, until: at, are_all: at >= range.end })
     }
 }

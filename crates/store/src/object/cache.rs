@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use proto::second_chance::GONE_MAX;
 use proto::second_chance::{Look, Round};
 use proto::{Fid, ObjectId, Shards};
+use rt::Time;
 
 use super::extent::{Edit, Extents};
 use super::keys::{self, Record};
@@ -72,6 +73,8 @@ pub struct State {
 pub struct Object {
     /// `None` if there is no such object.
     pub record: Option<Record>,
+    /// Its small extents are left alone until then.
+    pub merged_from: Time,
     chunks: BTreeMap<u64, Chunk>,
     clock: u64,
     cost: usize,
@@ -220,6 +223,12 @@ impl Object {
         let chunk = self.chunks.get_mut(&index).expect("it was put in if it was not there");
         chunk.used = self.clock;
         Ok(&chunk.extents)
+    }
+
+    /// How often chunks were looked up.
+    #[cfg(test)]
+    pub fn looks(&self) -> u64 {
+        self.clock
     }
 
     /// Carries out a committed edit of chunk `index`, which is in memory.

@@ -6,12 +6,14 @@
 //! over, not a square. So no part of an object has many more extents than blocks.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use proto::ObjectId;
 
 use super::block::Slices;
 use super::cache::State;
 use super::extent::{BLOCK, Edit, Extent, Extents, cut};
+use super::files::Taker;
 use super::placed::{Durable, Placed};
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Objects};
@@ -26,6 +28,9 @@ const LARGE_BYTES: u32 = 64 << 10;
 
 /// Extents that become one at most: a commit carries all of them.
 const GROUP_EXTENTS_MAX: usize = 1024;
+
+/// How long the small extents of an object stay as they are when they could not be merged: each write of a byte would try it again.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Small extents that become one.
 type Group = Vec<(u64, Extent)>;
@@ -92,10 +97,11 @@ impl Objects {
 
     async fn compact(&self, id: ObjectId, offset: u64) -> Result<(), StoreError> {
         let _reading = self.files.reading();
+        let now = self.files.now();
         let crowd = self.with(id.layout, |state| {
             let object = state.object(&self.store, id)?;
             let record = object.record();
-            if offset >= record.size || record.tail > record.size {
+            if object.merged_from > now || offset >= record.size || record.tail > record.size {
                 return Ok(None);
             }
             let groups = groups(object.chunk(&self.store, id, offset / CHUNK_BYTES)?, offset);
@@ -103,16 +109,31 @@ impl Objects {
             Ok(crowded.then_some(groups))
         })?;
         for group in crowd.unwrap_or_default() {
-            self.store.room(Need::Growth).await?;
-            let merge = Merge { id, group };
-            let placed = merge.place(self).await?;
-            let merged = self.with(id.layout, |state| merge.commit(self, state, &placed));
-            if !matches!(merged, Ok(true)) {
-                self.files.give_back(placed);
-                merged?;
+            let merged = self.merge(Merge { id, group }).await;
+            if merged.is_err() {
+                self.with(id.layout, |state| {
+                    state.object(&self.store, id)?.merged_from = self.files.now() + AGAIN_AFTER;
+                    Ok(())
+                })?;
             }
+            merged?;
         }
         Ok(())
+    }
+
+    async fn merge(&self, merge: Merge) -> Result<(), StoreError> {
+        self.store.room(Need::Growth).await?;
+        let range = range_of(&merge.group);
+        // Before it is read: on a full disk that comes to nothing.
+        if !self.files.has_room((range.end - range.start).div_ceil(BLOCK)).await? {
+            return Err(StoreError::NoSpace);
+        }
+        let placed = merge.place(self).await?;
+        let merged = self.with(merge.id.layout, |state| merge.commit(self, state, &placed));
+        if !matches!(merged, Ok(true)) {
+            self.files.give_back(placed);
+        }
+        merged.map(|_| ())
     }
 }
 
@@ -127,11 +148,11 @@ impl Merge {
     async fn place(&self, objects: &Objects) -> Result<Placed, StoreError> {
         let range = range_of(&self.group);
         if self.group.iter().all(|(_, extent)| !extent.is_written()) {
-            return objects.files.reserve(Need::Growth, std::slice::from_ref(&range)).await;
+            return objects.files.reserve(Taker::Merge, std::slice::from_ref(&range)).await;
         }
         // Not what is there by now: it may be gone again when it is looked whether the extents are the same.
         let data = Slices(objects.reader.read_extents(self.id, &self.group).await?);
-        objects.files.place(range.start, data, Durable::Synced).await
+        objects.files.place(Taker::Merge, range.start, data, Durable::Synced).await
     }
 
     /// Puts `placed` in the place of the group, unless that has changed.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::sync::{Notify, Semaphore};
 use rt::wait::{Either, race};
-use rt::{Dir, File, Rt};
+use rt::{Dir, File, Rt, Time};
 
 use super::block::Slices;
 use super::extent::{BLOCK, EXTENT_BYTES_MAX, Extent, FileId, Run};
@@ -32,8 +32,8 @@ const GIVEN_BYTES_MAX: u64 = 128 << 20;
 /// what is used of it: what the file system itself needs for a file in pieces is less.
 const LOOSE_PART: u64 = 256;
 const LOOSE_BYTES_MIN: u64 = 64 << 10;
-/// How often an overwrite waits for what others freed.
-const OVERWRITE_WAITS_MAX: u32 = 16;
+/// How long an overwrite waits for what others freed.
+const OVERWRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// How long it waits each time for those who read that.
 const READERS_PAUSE: Duration = Duration::from_millis(50);
 /// How long freed blocks wait at most for somebody to look at them.
@@ -98,10 +98,39 @@ impl Drop for Reading {
     }
 }
 
+/// What takes blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taker {
+    /// What grows. It waits for a commit that frees enough.
+    Growth,
+    /// What takes the place of something, or was there before a crash. It waits for readers, too.
+    Overwrite,
+    /// What can be left undone. It waits for nobody.
+    Merge,
+}
+
+impl Taker {
+    fn need(self) -> Need {
+        match self {
+            Taker::Growth | Taker::Merge => Need::Growth,
+            Taker::Overwrite => Need::Release,
+        }
+    }
+}
+
+impl From<Need> for Taker {
+    fn from(need: Need) -> Taker {
+        match need {
+            Need::Growth => Taker::Growth,
+            Need::Release => Taker::Overwrite,
+        }
+    }
+}
+
 /// How data is placed.
 #[derive(Clone, Copy)]
 struct Way {
-    need: Need,
+    taker: Taker,
     durable: Durable,
 }
 
@@ -182,6 +211,11 @@ impl Files {
         self.wait(STEP_PAUSE).await;
     }
 
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.rt.now()
+    }
+
     /// Waits for `time`.
     pub async fn wait(&self, time: Duration) {
         self.rt.sleep(time).await;
@@ -218,22 +252,14 @@ impl Files {
     }
 
     /// Writes `data` for the range of an object that starts at `offset`, without anything referring to it.
-    pub async fn place(&self, offset: u64, data: Slices, durable: Durable) -> Result<Placed, StoreError> {
-        self.place_for(Way { need: Need::Growth, durable }, offset, data).await
-    }
-
-    /// The same for a range that has blocks already, which are freed when the new ones are referred to, or for data that was placed
-    /// before a crash.
-    pub async fn place_over(
+    pub async fn place(
         &self,
+        taker: Taker,
         offset: u64,
-        data: Slices,
+        mut data: Slices,
         durable: Durable,
     ) -> Result<Placed, StoreError> {
-        self.place_for(Way { need: Need::Release, durable }, offset, data).await
-    }
-
-    async fn place_for(&self, way: Way, offset: u64, mut data: Slices) -> Result<Placed, StoreError> {
+        let way = Way { taker, durable };
         let mut placed = Placed::default();
         let mut at = offset;
         while data.len() > 0 {
@@ -251,10 +277,10 @@ impl Files {
 
     /// Takes blocks for `ranges` of an object, each at most an extent long, without writing to them or anything
     /// referring to them.
-    pub async fn reserve(&self, need: Need, ranges: &[Range<u64>]) -> Result<Placed, StoreError> {
+    pub async fn reserve(&self, taker: Taker, ranges: &[Range<u64>]) -> Result<Placed, StoreError> {
         let mut placed = Placed::default();
         for range in ranges {
-            let runs = match self.take(need, (range.end - range.start).div_ceil(BLOCK) as u32).await {
+            let runs = match self.take(taker, (range.end - range.start).div_ceil(BLOCK) as u32).await {
                 Ok(runs) => runs,
                 Err(error) => {
                     self.give_back(placed);
@@ -280,7 +306,7 @@ impl Files {
         mut data: Slices,
         placed: &mut Placed,
     ) -> Result<(), StoreError> {
-        let runs = self.take(way.need, data.len().div_ceil(BLOCK) as u32).await?;
+        let runs = self.take(way.taker, data.len().div_ceil(BLOCK) as u32).await?;
         let mut at = offset;
         let mut result = Ok(());
         for run in &runs {
@@ -349,13 +375,12 @@ impl Files {
 
     /// Takes `blocks` blocks: consecutive ones, or others if there are no consecutive ones. What takes the place of something may use
     /// what is left to it, and waits for what former boots left allocated: what was free before lies in their files.
-    async fn take(&self, need: Need, blocks: u32) -> Result<Vec<Run>, StoreError> {
-        let (left, waits_max) = match need {
-            Need::Growth => (self.supply.overwrite_blocks, 1),
-            Need::Release => (0, OVERWRITE_WAITS_MAX),
-        };
+    async fn take(&self, taker: Taker, blocks: u32) -> Result<Vec<Run>, StoreError> {
+        let need = taker.need();
+        let left = if need == Need::Growth { self.supply.overwrite_blocks } else { 0 };
         let leaves = |space: &Space| space.free_blocks() >= u64::from(blocks) + left;
-        let (mut waits, mut has_tidied) = (waits_max, false);
+        let mut until = self.rt.now() + OVERWRITE_WAIT_MAX;
+        let (mut has_waited, mut has_tidied) = (false, taker == Taker::Merge);
         loop {
             let found = self.sweeping.found.notified();
             let waits_for_sweep = need == Need::Release && !self.sweeping.is_over();
@@ -374,15 +399,20 @@ impl Files {
             if let Some(runs) = scattered {
                 return Ok(runs);
             }
-            if waits > 0 && self.space.lock().has_pending() {
+            let waits = match taker {
+                Taker::Growth => !has_waited,
+                Taker::Overwrite => self.rt.now() < until && !self.stopped.load(Ordering::SeqCst),
+                Taker::Merge => false,
+            };
+            if waits && self.space.lock().has_pending() {
                 // What was freed, but not durably, or is read, may be enough.
-                waits -= 1;
-                self.until_free(need).await?;
+                has_waited = true;
+                self.until_free(taker).await?;
             } else if waits_for_sweep {
                 // What others freed in the meantime may be enough, too.
                 self.rt.timeout(RELEASE_AFTER, found).await;
                 self.tidy().await;
-                waits = waits_max;
+                until = self.rt.now() + OVERWRITE_WAIT_MAX;
             } else if !has_tidied {
                 // Somebody may be giving it back just now.
                 has_tidied = true;
@@ -395,17 +425,24 @@ impl Files {
         }
     }
 
-    /// Waits until what was freed so far is durable, or, if it is, for those who read it, and gives it back. Who needs more than before may be
-    /// one of them.
-    async fn until_free(&self, need: Need) -> Result<(), StoreError> {
-        let last = self.store.last_transno();
-        if need == Need::Growth || last > self.store.last_committed() {
-            self.store.committed(last).await?;
-        } else {
+    /// Waits until what was freed so far is durable, or for those who read the oldest of it, if that is durable, and gives it back. Who needs
+    /// more than before may be one of them.
+    async fn until_free(&self, taker: Taker) -> Result<(), StoreError> {
+        if taker == Taker::Overwrite && self.is_read() {
             self.wait(READERS_PAUSE).await;
+        } else {
+            self.store.committed(self.store.last_transno()).await?;
         }
         self.tidy().await;
         Ok(())
+    }
+
+    /// Whether nothing but readers keeps the oldest of what was freed.
+    fn is_read(&self) -> bool {
+        let committed = self.store.last_committed();
+        let mut space = self.space.lock();
+        space.release(committed);
+        space.is_read(committed)
     }
 
     fn take_now(&self, blocks: u32, may: impl Fn(&Space) -> bool) -> Option<Run> {
@@ -417,6 +454,16 @@ impl Files {
             self.work.notify_one();
         }
         run
+    }
+
+    /// Whether there is room for `blocks` more blocks, without waiting for anybody.
+    pub async fn has_room(&self, blocks: u64) -> Result<bool, StoreError> {
+        if self.unused_blocks() >= blocks + self.supply.overwrite_blocks {
+            return Ok(true);
+        }
+        let available = self.dir.space().await?.available;
+        let kept = self.store.shared.kept_from_objects();
+        Ok(self.supply.file_bytes(Need::Growth, available, kept).is_some())
     }
 
     /// Makes a data file, unless there is `enough` room by now.

@@ -68,7 +68,7 @@ impl Objects {
                     }
                     return Ok((attr, transno));
                 }
-                Step::Again => {}
+                Step::Again => self.files.pause().await,
                 Step::TrimFirst => self.trim(id).await?,
             }
         }

@@ -168,25 +168,32 @@ impl Objects {
         let value = Bytes::copy_from_slice(&generation.to_le_bytes());
         let committed = self.with(layout, |state| {
             super::refuse_dead(state)?;
-            self.seals.commit(&self.store, layout, Some(value), extra)
+            // Who has taken it away meanwhile comes behind it.
+            if self.seals.generation(layout) != Some(generation) {
+                return Ok(Sealing::Refused);
+            }
+            self.seals.commit(&self.store, layout, Some(value), extra).map(Sealing::Done)
         });
         if committed.is_err() {
             self.seals.remove(layout, generation);
         }
-        committed.map(Sealing::Done)
+        committed
     }
 
     /// Takes a seal away that was made with a generation before this one.
     pub fn unseal(&self, layout: Fid, generation: u32, extra: Extra) -> Result<Sealing, StoreError> {
-        let before = self.seals.generation(layout);
-        if before.is_some_and(|before| before >= generation) {
-            return Ok(Sealing::Refused);
-        }
-        // Without a seal too: the reply has to be recorded.
-        let transno = self.with(layout, |_| self.seals.commit(&self.store, layout, None, extra))?;
-        if let Some(before) = before {
-            self.seals.remove(layout, before);
-        }
-        Ok(Sealing::Done(transno))
+        // As one step: what is in memory is what the last commit says.
+        self.with(layout, |_| {
+            let before = self.seals.generation(layout);
+            if before.is_some_and(|before| before >= generation) {
+                return Ok(Sealing::Refused);
+            }
+            // Without a seal too: the reply has to be recorded.
+            let transno = self.seals.commit(&self.store, layout, None, extra)?;
+            if let Some(before) = before {
+                self.seals.remove(layout, before);
+            }
+            Ok(Sealing::Done(transno))
+        })
     }
 }

@@ -124,6 +124,8 @@ pub struct Space {
     current: BTreeMap<FileId, FreeMap>,
     /// Current files by their number of free blocks.
     roomy: BTreeSet<(u32, FileId)>,
+    /// The free blocks of all current files.
+    free: u64,
     /// The file that blocks are taken from first.
     active: Option<FileId>,
     /// Used blocks of each file of a former boot.
@@ -144,6 +146,7 @@ impl Space {
     pub fn add_current(&mut self, file: FileId, blocks: u32) {
         let map = FreeMap { runs: BTreeMap::from([(0, blocks)]), free: blocks, blocks, ..FreeMap::default() };
         self.roomy.insert((blocks, file));
+        self.free += u64::from(blocks);
         self.current.insert(file, map);
     }
 
@@ -174,8 +177,10 @@ impl Space {
     fn with_current<T>(&mut self, file: FileId, change: impl FnOnce(&mut FreeMap) -> T) -> Option<T> {
         let map = self.current.get_mut(&file)?;
         self.roomy.remove(&(map.free, file));
+        let before = u64::from(map.free);
         let result = change(map);
         self.roomy.insert((map.free, file));
+        self.free = self.free + u64::from(map.free) - before;
         Some(result)
     }
 
@@ -235,7 +240,7 @@ impl Space {
 
     /// Releases what was freed by changes up to `committed`, as far as nobody reads it.
     pub fn release(&mut self, committed: Transno) {
-        let oldest = self.readers.first().copied().unwrap_or(u64::MAX);
+        let oldest = self.oldest_reader();
         while self.pending.front().is_some_and(|p| p.until <= committed && p.ticket <= oldest) {
             let freed = self.pending.pop_front().expect("there is a front");
             match freed.what {
@@ -247,6 +252,17 @@ impl Space {
                 }),
             }
         }
+    }
+
+    /// Whether the oldest of what was freed by changes up to `committed` is read. The rest of it waits, too.
+    pub fn is_read(&self, committed: Transno) -> bool {
+        let oldest = self.oldest_reader();
+        self.pending.front().is_some_and(|p| p.until <= committed && p.ticket > oldest)
+    }
+
+    /// The ticket of the reader who began first.
+    fn oldest_reader(&self) -> u64 {
+        self.readers.first().copied().unwrap_or(u64::MAX)
     }
 
     fn release_run(&mut self, run: Run) {
@@ -292,6 +308,7 @@ impl Space {
             self.current.remove(&file);
             self.active = self.active.filter(|active| *active != file);
             self.roomy.remove(&(blocks, file));
+            self.free -= u64::from(blocks);
             dropped.push(file);
         }
         dropped
@@ -343,7 +360,9 @@ impl Space {
 
     /// Blocks that can be taken now.
     pub fn free_blocks(&self) -> u64 {
-        self.roomy.iter().map(|(free, _)| u64::from(*free)).sum()
+        let sum = || -> u64 { self.roomy.iter().map(|(free, _)| u64::from(*free)).sum() };
+        debug_assert_eq!(self.free, sum(), "every change of a file is counted");
+        self.free
     }
 }
 
@@ -386,7 +405,9 @@ mod tests {
         assert_eq!(space.take(1), None);
         space.release(Transno(7));
         assert_eq!(space.take(1), None, "a reader that saw the blocks still reads");
+        assert!(space.is_read(Transno(7)) && !space.is_read(Transno(6)));
         space.leave(early);
+        assert!(!space.is_read(Transno(7)), "it can be released");
         space.release(Transno(7));
         assert_eq!(space.take(1), Some(run(NEW, 0, 1)), "the later reader cannot have seen them");
         space.leave(late);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use proto::Fid;
 use proto::wire::messages::DeadRange;
 
@@ -20,7 +20,7 @@ use crate::target::{Change, Store};
 /// Orders those who look at tombstones and those who merge them.
 #[derive(Default)]
 pub struct Tombs {
-    lock: Mutex<()>,
+    lock: RwLock<()>,
 }
 
 /// Tombstones that one commit merges, besides those that touch what it destroys itself.
@@ -102,7 +102,7 @@ pub fn check(scan: &impl Scan, report: &mut Report) -> Result<(), StoreError> {
 impl Tombs {
     /// Whether the objects of `layout` were destroyed.
     pub fn is_dead(&self, store: &Store, layout: Fid) -> Result<bool, StoreError> {
-        let _lock = self.lock.lock();
+        let _lock = self.lock.read();
         is_dead(store, layout)
     }
 
@@ -113,7 +113,7 @@ impl Tombs {
         buried: Buried<'_>,
         commit: impl FnOnce(Vec<Change>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let _lock = self.lock.lock();
+        let _lock = self.lock.write();
         let mut slots: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
         let mut merged: Vec<(Fid, Range)> = Vec::new();
         for (fid, mut range, may_be_less) in buried.ranges() {

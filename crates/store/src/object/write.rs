@@ -11,6 +11,7 @@ use rt::buf::AlignedBuf;
 use super::block::Slices;
 use super::cache::State;
 use super::extent::{Edit, cut};
+use super::files::Taker;
 use super::keys::By;
 use super::parts::{Gap, Group, Part, apart, by_chunk, extents_in, joined, lay_over};
 use super::placed::{Durable, Placed};
@@ -84,8 +85,9 @@ impl Objects {
             self.store.room(need).await?;
             rounds += 1;
             let groups = if rounds > JOIN_ROUNDS { apart(&parts) } else { joined(&parts) };
-            let ranges = groups.iter().map(Group::range).collect();
-            let mut write = Written { id, ranges, gaps: Vec::new(), by, replay, extra: extra.take() };
+            let extra_now = extra.take();
+            let mut write =
+                Written { id, ranges: Vec::new(), gaps: Vec::new(), by, replay, extra: extra_now };
             let mut placed = Placed::default();
             let outcome = match write.place(self, groups, &mut placed).await {
                 Ok(()) => write.commit_trimmed(self, &placed).await,
@@ -112,7 +114,8 @@ impl Objects {
     fn has_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<bool, StoreError> {
         self.with(id.layout, |state| {
             let object = state.object(&self.store, id)?;
-            Ok(object.holes(&self.store, id, range, 1)?.ranges.is_empty())
+            let holes = object.holes(&self.store, id, range, 1)?;
+            Ok(holes.ranges.is_empty() && holes.are_all)
         })
     }
 }
@@ -128,45 +131,67 @@ impl Written {
         let total = groups.iter().map(|group| group.range().end - group.range().start).sum();
         let durable = Durable::of(total);
         for group in groups {
-            let (range, data) = (group.range(), self.data_of(objects, group).await?);
-            let new = match objects.files.place(range.start, data.clone(), durable).await {
-                // What is repeated had its space before.
-                Err(StoreError::NoSpace)
-                    if self.replay.is_some() || objects.has_blocks(self.id, range.clone())? =>
-                {
-                    objects.files.place_over(range.start, data, durable).await?
-                }
-                new => new?,
-            };
-            placed.add(new);
+            for part in self.parts_of(objects, group).await? {
+                self.place_part(objects, part, durable, placed).await?;
+            }
         }
         objects.store.counts().writes.note_pieces(placed.runs().iter().copied());
         Ok(())
     }
 
-    /// The bytes of a group. Gaps between its parts are read.
-    async fn data_of(&mut self, objects: &Objects, mut group: Group) -> Result<Slices, StoreError> {
+    async fn place_part(
+        &mut self,
+        objects: &Objects,
+        Part { start, data }: Part,
+        durable: Durable,
+        placed: &mut Placed,
+    ) -> Result<(), StoreError> {
+        let range = start..start + data.len();
+        let files = &objects.files;
+        let new = match files.place(Taker::Growth, start, data.clone(), durable).await {
+            // What is repeated had its space before.
+            Err(StoreError::NoSpace)
+                if self.replay.is_some() || objects.has_blocks(self.id, range.clone())? =>
+            {
+                // The blocks that it has are freed when the new ones are referred to.
+                files.place(Taker::Overwrite, start, data, durable).await?
+            }
+            new => new?,
+        };
+        placed.add(new);
+        self.ranges.push(range);
+        Ok(())
+    }
+
+    /// What is written of a group: one part, for which the gaps are read, or each part by itself if they cannot be read.
+    async fn parts_of(&mut self, objects: &Objects, group: Group) -> Result<Vec<Part>, StoreError> {
         if let [_] = group.parts[..] {
-            return Ok(group.parts.remove(0).data);
+            return Ok(group.parts);
         }
         let range = group.range();
         let _reading = objects.files.reading();
         // As of one moment: what is read must be what is looked for when it is committed.
-        let segments = objects.with(self.id.layout, |state| {
+        let (gaps, segments) = objects.with(self.id.layout, |state| {
             let object = state.object(&objects.store, self.id)?;
+            let mut gaps = Vec::new();
             for range in group.gaps() {
                 let extents = extents_in(object, &objects.store, self.id, &range)?;
-                self.gaps.push(Gap { range, extents });
+                gaps.push(Gap { range, extents });
             }
-            object.segments(&objects.store, self.id, range.clone())
+            Ok((gaps, object.segments(&objects.store, self.id, range.clone())?))
         })?;
-        let before = objects.reader.read_segments(self.id, segments).await?;
+        let before = match objects.reader.read_segments(self.id, segments).await {
+            // The write does not need it, and whoever does is told.
+            Err(StoreError::Corrupt { .. } | StoreError::Io(_)) => return Ok(group.parts),
+            before => before?,
+        };
+        self.gaps.extend(gaps);
         let mut bytes = AlignedBuf::zeroed((range.end - range.start) as usize);
         lay_over(bytes.as_mut(), 0, &before);
         for part in &group.parts {
             lay_over(bytes.as_mut(), (part.start - range.start) as usize, &part.data.0);
         }
-        Ok(Slices(vec![bytes.freeze()]))
+        Ok(vec![Part { start: range.start, data: Slices(vec![bytes.freeze()]) }])
     }
 
     async fn commit_trimmed(&mut self, objects: &Objects, placed: &Placed) -> Result<Outcome, StoreError> {

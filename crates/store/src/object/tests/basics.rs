@@ -262,6 +262,43 @@ fn damage_is_told() {
     });
 }
 
+/// A write of several parts was refused because of a damaged block between two of them, and so was its replay: it was lost.
+#[test]
+fn what_is_damaged_between_parts_does_not_keep_them_out() {
+    check(async |rt, target| {
+        target.write(id(1), 0, &pattern(100_000, 1)).await?;
+        target.sync().await?;
+        let dir = target.store.dir().subdir(super::super::files::DIR).await?;
+        let file = dir.open(&target.data_files().await?[0]).await?;
+        let byte = file.read_at(50_000, 1).await?[0];
+        file.write_at(50_000, vec![Bytes::from(vec![byte ^ 1])]).await?;
+        let part = |start| (start, vec![Bytes::from_static(&[9; 4096])]);
+        // Around a part of the damaged block, and around a part of one that is well.
+        let parts = || vec![part(45_000), part(49_200), part(70_000), part(75_000)];
+        let written = target.objects.write_parts(id(1), parts(), at(1), None, nothing()).await?.1;
+        target.store.committed(written).await?;
+        let mut data = pattern(100_000, 1);
+        for start in [45_000, 49_200, 70_000, 75_000] {
+            data[start..start + 4096].fill(9);
+        }
+        for range in [0..49_152, 53_248..100_000] {
+            let read = target.read(id(1), range.start as u64, range.len() as u32).await?;
+            assert!(read == data[range.clone()], "{range:?}");
+        }
+        assert_eq!(
+            target.read(id(1), 49_200, 4096).await?,
+            [9; 4096],
+            "it took the place of what was damaged"
+        );
+        let between = target.objects.read(id(1), 49_160, 30).await;
+        assert!(matches!(between, Err(StoreError::Corrupt { .. })), "{between:?}");
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        assert!(target.read(id(1), 53_248, 46_752).await? == data[53_248..]);
+        target.close().await
+    });
+}
+
 #[test]
 fn an_inspection_names_what_is_damaged_wherever_its_pages_end() {
     check(async |_rt, target| {

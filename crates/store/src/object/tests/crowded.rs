@@ -55,6 +55,31 @@ fn a_commit_cuts_few_of_the_extents_of_a_chunk() {
     .expect("no operation fails");
 }
 
+/// A hole over very many extents was cut without a pause: nobody else of the same core had a turn.
+#[test]
+fn others_have_their_turn_while_a_hole_is_cut() {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.run(async {
+        let target = Target::make_with(&rt, CUT).await?;
+        make_crowded(&target, id(1)).await?;
+        let (sender, mut receiver) = rt::sync::oneshot::channel();
+        let other = target.clone();
+        rt.spawn(async move {
+            let _ = sender.send(other.punch(id(1), 0, 60_000).await);
+        });
+        let mut counts = vec![target.extent_count(id(1))?];
+        while receiver.try_recv().is_err() {
+            rt.sleep(Duration::from_micros(10)).await;
+            counts.push(target.extent_count(id(1))?);
+        }
+        counts.dedup();
+        assert!(counts.len() > 5, "somebody sees its steps: {counts:?}");
+        target.close().await
+    })
+    .expect("no operation fails");
+}
+
 #[test]
 fn holes_leave_no_crowd() {
     check(async |_rt, target| {

@@ -352,6 +352,86 @@ fn an_overwrite_on_a_full_disk_waits_for_readers() {
     .expect("an overwrite has its space");
 }
 
+/// Overwrites waited a few times, for a commit or for a moment, and were refused when a reader took longer.
+#[test]
+fn overwrites_on_a_full_disk_wait_for_a_slow_reader_while_others_commit() {
+    let mut options = Options::seed(1);
+    options.disk.read = Span::millis(9_000, 9_000);
+    let sim = Sim::new(options);
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 128 * MIB);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        fill(&target).await?;
+        target.sync().await?;
+        let (sender, receiver) = oneshot::channel();
+        let reader = target.clone();
+        rt.spawn(async move {
+            let _ = sender.send(reader.read(id(1), 0, MIB as u32).await);
+        });
+        let busy = target.clone();
+        let pause = rt.clone();
+        rt.spawn(async move {
+            while busy.store.commit(Batch::default()).is_ok() && busy.sync().await.is_ok() {
+                pause.sleep(Duration::from_millis(5)).await;
+            }
+        });
+        rt.sleep(Duration::from_micros(1)).await;
+        let began = rt.now();
+        for oid in 1..=8 {
+            target.write(id(oid), 0, &pattern(MIB as usize, 2)).await?;
+        }
+        let took = rt.now() - began;
+        assert!((Duration::from_secs(8)..Duration::from_secs(10)).contains(&took), "{took:?}");
+        assert!(receiver.await.expect("the task answers")? == pattern(MIB as usize, 1));
+        target.close().await
+    })
+    .expect("an overwrite has its space");
+}
+
+/// Each small write between many small extents read them all and waited for a commit, and there was no space to write them as one.
+#[test]
+fn small_extents_are_left_alone_on_a_full_disk() {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 128 * MIB);
+    sim.run(async {
+        let never = Limits { neighbours_max: usize::MAX, ..Limits::default() };
+        let target = Target::make_with(&rt, never).await?;
+        let crowd = id(10_000);
+        target.write(crowd, 0, &pattern(64 << 10, 1)).await?;
+        for n in 0..100 {
+            target.punch(crowd, n * 600 + 1, n * 600 + 2).await?;
+        }
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        let count = fill(&target).await?;
+        for oid in 20_000.. {
+            match target.write(id(oid), 0, b"x").await {
+                Ok(_) => {}
+                Err(StoreError::NoSpace) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        target.write(crowd, 63_000, b"x").await?;
+        let (before, extents) = (sim.handle().node_stats(NODE).reads, target.extent_count(crowd)?);
+        for n in 0..20 {
+            target.write(crowd, n * 600 + 300, b"x").await?;
+        }
+        assert_eq!(sim.handle().node_stats(NODE).reads, before, "nothing is read that cannot be merged");
+        assert!(target.extent_count(crowd)? > extents);
+        // When there is space they are merged.
+        target.destroy(&[id(count), id(count - 1)]).await?;
+        target.sync().await?;
+        rt.sleep(Duration::from_secs(10)).await;
+        target.write(crowd, 30_000, b"x").await?;
+        assert!(target.extent_count(crowd)? < extents, "{}", target.extent_count(crowd)?);
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        target.close().await
+    })
+    .expect("an overwrite has its space");
+}
+
 #[test]
 fn what_is_there_can_be_written_again_after_a_stop_on_a_full_disk() {
     for mib in [100, 260] {

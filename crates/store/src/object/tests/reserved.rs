@@ -1,7 +1,10 @@
 //! Reserved space, and where data and holes are.
 
+use std::time::Duration;
+
 use proto::wire::messages::Sought;
 
+use super::super::cache::State;
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -88,6 +91,36 @@ fn what_is_reserved_can_be_written_on_a_full_disk() {
         target.close().await
     })
     .expect("what was promised is kept");
+}
+
+/// Each step began at the start of the range again, and went through all chunks that had no hole without a pause.
+#[test]
+fn reserving_looks_at_each_chunk_a_few_times_and_at_few_at_a_time() {
+    const CHUNKS: u64 = 200;
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.run(async {
+        let target = Target::make_with(&rt, Limits { reserved_max: 8, ..Limits::default() }).await?;
+        let end = CHUNKS * super::super::CHUNK_BYTES;
+        target.punch(id(1), end, u64::MAX).await?;
+        let looks = || {
+            let of_object =
+                |state: &mut State| state.object(&target.store, id(1)).map(|object| object.looks());
+            target.objects.with(id(1).layout, of_object).expect("it is in memory")
+        };
+        let before = looks();
+        target.allocate(id(1), 0, end).await?;
+        let of_holes = looks() - before;
+        assert!(of_holes <= 3 * CHUNKS, "each is found and filled, and some are met twice: {of_holes}");
+        assert_eq!(target.objects.attr(id(1))?.blocks, end / 512);
+        let (before, began) = (looks(), rt.now());
+        target.allocate(id(1), 0, end).await?;
+        assert_eq!(looks() - before, CHUNKS);
+        assert!(rt.now() - began >= Duration::from_micros(150), "there were three pauses");
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        target.close().await
+    })
+    .expect("there is space enough");
 }
 
 #[test]

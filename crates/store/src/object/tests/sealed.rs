@@ -51,6 +51,26 @@ fn who_may_not_seal_leaves_nothing_behind() {
     });
 }
 
+/// A seal that was taken away before it was committed was not in memory any more, but on disk, and was there again after the next start.
+#[test]
+fn a_seal_that_is_taken_away_meanwhile_is_not_made() {
+    check(async |rt, target| {
+        let objects = target.objects.clone();
+        let looked = || {
+            assert!(is_done(objects.unseal(LAYOUT, 4, nothing()).expect("nothing fails")));
+            true
+        };
+        assert!(!is_done(target.objects.seal(LAYOUT, 3, looked, nothing())?));
+        assert!(!target.objects.is_sealed(LAYOUT)?);
+        drop(objects);
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        assert!(!target.objects.is_sealed(LAYOUT)?);
+        assert!(is_done(target.objects.seal(LAYOUT, 3, || true, nothing())?));
+        target.close().await
+    });
+}
+
 #[test]
 fn a_seal_goes_with_its_objects() {
     check(async |rt, target| {
