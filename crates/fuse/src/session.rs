@@ -189,7 +189,9 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         Ok((engine, agreed)) => {
             let expires = agreed.expires_names();
             if !expires {
-                tracing::info!("this kernel cannot be told to forget a name: it asks each time (Linux 6.2 and later keep them)");
+                tracing::info!(
+                    "this kernel cannot be told to forget a name: it asks each time (Linux 6.2 and later keep them)"
+                );
             }
             ops.served_by(engine);
             dispatcher.may_keep(expires);

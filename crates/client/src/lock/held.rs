@@ -210,7 +210,9 @@ impl Held {
         if self.ranges.covers(want.start, want.end, want.write) {
             let waits = match want.pages {
                 Pages::No => self.leaving.iter().any(blocked),
-                Pages::Fill => self.insisted.iter().any(|leaving| overlap(range, (leaving.start, leaving.end))),
+                Pages::Fill => {
+                    self.insisted.iter().any(|leaving| overlap(range, (leaving.start, leaving.end)))
+                }
                 Pages::WriteBack => false,
             };
             return if waits { Progress::Wait } else { Progress::Pinned };

@@ -52,8 +52,11 @@ impl Table {
 
     /// The change that has to be durable for everything of the file to be.
     fn of(&self, fid: Fid) -> Transno {
-        let others = || if self.others == self.lost && self.told.contains(&fid) { Transno(0) } else { self.others };
-        self.newest.get(&fid).copied().unwrap_or_else(others)
+        if let Some(newest) = self.newest.get(&fid) {
+            return *newest;
+        }
+        let is_told = self.others == self.lost && self.told.contains(&fid);
+        if is_told { Transno(0) } else { self.others }
     }
 
     /// That change is durable, or lost, and whoever waited for it was told. If it stands for several files, that it is lost is told for

@@ -130,7 +130,8 @@ fn what_a_failed_truncate_has_dropped_is_told_as_lost() {
         let (_, handle) = create(&client, b"short").await;
         client.files().write(handle, 0, b"short").await.expect("there is room");
         world.osts.iter().for_each(|ost| ost.set_capacity(Some(0)));
-        let refused = client.files().setattr(&root(), handle_fid(&client, b"short").await, change, None).await;
+        let refused =
+            client.files().setattr(&root(), handle_fid(&client, b"short").await, change, None).await;
         assert_eq!(refused.err(), Some(Code::NoSpace.into()));
         world.osts.iter().for_each(|ost| ost.set_capacity(None));
         assert_eq!(client.files().fsync(handle).await, Ok(()));

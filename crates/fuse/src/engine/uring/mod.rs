@@ -167,7 +167,9 @@ pub(super) enum Unready {
 
 impl Unready {
     fn of_memory(error: io::Error) -> Unready {
-        let why = format!("no memory for the kernel's requests over io_uring, mount with -o fuse_engine=dev: {error}");
+        let why = format!(
+            "no memory for the kernel's requests over io_uring, mount with -o fuse_engine=dev: {error}"
+        );
         Unready::NoMemory(io::Error::new(error.kind(), why))
     }
 }

@@ -24,7 +24,8 @@ const HEADER_BYTES: usize = 4096;
 /// What the kernel reads at the registration: where the header and the payload are. At the end of the header's page.
 type Vectors = [libc::iovec; 2];
 const VECTORS_AT: usize = HEADER_BYTES - size_of::<Vectors>();
-const _: () = assert!(size_of::<UringReqHeader>() <= VECTORS_AT && VECTORS_AT.is_multiple_of(align_of::<Vectors>()));
+const _: () =
+    assert!(size_of::<UringReqHeader>() <= VECTORS_AT && VECTORS_AT.is_multiple_of(align_of::<Vectors>()));
 
 /// Memory of one entry: the header and the payload, from the kernel and page by page only when touched.
 struct Memory {
