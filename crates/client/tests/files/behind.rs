@@ -24,6 +24,26 @@ fn a_direct_write_of_a_chunk_is_one_request_of_one_slice() {
     });
 }
 
+/// The data of a small write travels in the message that asks for it (Lustre's `short_io_bytes`).
+#[test]
+fn a_small_write_is_one_message_each_way() {
+    let world = World::remote(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        // The range is held from now on, and nothing else is under way.
+        client.files().write(handle, 0, &[7; 4096]).await.expect("there is room");
+        client.files().fsync(handle).await.expect("the OST is there");
+        client.sync_all().await.expect("what is healthy can be synced");
+        let sent = || ["client", "servers"].map(|node| world.sim.node_stats(node).frames_sent);
+        let before = sent();
+        client.files().write(handle, 4096, &[7; 3901]).await.expect("there is room");
+        client.files().flush(handle).await.expect("the OST takes it");
+        let after = sent();
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [1, 1]);
+    });
+}
+
 #[test]
 fn small_writes_are_merged() {
     for len in [4096, 47_008, 100_000] {
