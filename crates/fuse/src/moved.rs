@@ -10,11 +10,12 @@
 //! tells.
 
 use std::collections::HashMap;
-use std::sync::mpsc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::Fid;
-use rt::Time;
+use rt::sync::{Semaphore, oneshot};
+use rt::{Rt, Time};
 
 use crate::names::Place;
 use crate::{proc, threads};
@@ -63,17 +64,19 @@ pub enum Call {
 
 impl Call {
     /// What `thread` waits in. Its memory may lie in a file of this very mount: so a thread of its own looks, and is not waited for
-    /// for long.
-    pub fn of(thread: u32) -> Call {
-        let (tell, told) = mpsc::channel();
+    /// for long. Of such threads there are as many as `room` permits.
+    pub async fn of(thread: u32, rt: &Rt, room: &Arc<Semaphore>) -> Call {
+        let Ok(place) = room.clone().try_acquire_owned() else { return Call::Unknown };
+        let (tell, told) = oneshot::channel();
         let look = move || {
+            let _place = place;
             let syscall = proc::read(thread, "syscall").unwrap_or_default();
             let memory = proc::memory(thread);
             // Nobody waits any more if it took too long.
             let _ = tell.send(Call::parse(&syscall, |at| last_name(memory.as_ref().ok()?, at)));
         };
         match threads::start("weft-moved", look) {
-            Ok(()) => told.recv_timeout(PATIENCE).unwrap_or(Call::Unknown),
+            Ok(()) => rt.timeout(PATIENCE, told).await.and_then(Result::ok).unwrap_or(Call::Unknown),
             Err(_) => Call::Unknown,
         }
     }
@@ -149,8 +152,8 @@ impl LastNames {
         }
     }
 
-    /// What `thread` is told, which looks up `place` and finds `fid`; `call` is what it is doing if there are `others`. `leads_on`: other
-    /// names are found through the file, so its own is perhaps not the last of a path.
+    /// What `thread` is told, which looks up `place` and finds `fid`; `call` is what it is doing, which counts if there are `others`.
+    /// `leads_on`: other names are found through the file, so its own is perhaps not the last of a path.
     pub fn looked_up(
         &mut self,
         thread: u32,

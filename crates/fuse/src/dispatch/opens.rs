@@ -30,9 +30,11 @@ impl Dispatcher {
     fn lookup_plainly(&self, Asked { node, pid, caller, reply }: Asked, name: Bytes) {
         let (teller, reopens) = (self.teller.clone(), self.reopens.clone());
         self.operations.look(reply, pid, |ops| async move {
-            let found = ops.lookup(&caller, fid_of(node), &name).await;
-            let told = noted(&reopens, (pid, teller.rt()), found)?;
-            teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
+            let look_up = || async {
+                let found = ops.lookup(&caller, fid_of(node), &name).await;
+                noted(&reopens, (pid, teller.rt()), found)
+            };
+            teller.looked_up(Named { dir: node, name: &name, thread: pid }, look_up).await
         });
     }
 
@@ -40,8 +42,8 @@ impl Dispatcher {
     fn lookup_held(&self, Asked { node, pid, reply, .. }: Asked, name: Bytes, fid: Fid) {
         let teller = self.teller.clone();
         self.operations.look(reply, pid, |ops| async move {
-            let told = Told { keep_name: Duration::ZERO, ..ops.getattr(fid).await? };
-            teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
+            let named = Named { dir: node, name: &name, thread: pid };
+            teller.looked_up(named, || unkept(&ops, fid)).await
         });
     }
 
@@ -52,12 +54,11 @@ impl Dispatcher {
             let named = Named { dir: node, name: &name, thread: pid };
             let (fid, handle) = ops.posix().hold_name(&caller, fid_of(node), &name).await?;
             let Some(handle) = handle else {
-                return teller.looked_up(ops.lookup(&caller, fid_of(node), &name).await?, named);
+                return teller.looked_up(named, || ops.lookup(&caller, fid_of(node), &name)).await;
             };
             reopens.holds(pid, ((node, name.clone()), fid, handle), rt.now());
             rt.clone().spawn(let_go(rt, ops.clone(), reopens, (pid, handle)));
-            let told = Told { keep_name: Duration::ZERO, ..ops.getattr(fid).await? };
-            teller.looked_up(told, named)
+            teller.looked_up(named, || unkept(&ops, fid)).await
         };
         self.operations.interruptible(
             reply,
@@ -93,6 +94,11 @@ pub(super) fn noted<T>(reopens: &Reopens, (thread, rt): (u32, &Rt), answer: Resu
             reopens.was_gone(thread, rt.now());
         }
     })
+}
+
+/// What is told of a file by a name that the kernel is not to keep.
+async fn unkept(ops: &Ops, fid: Fid) -> Result<Told> {
+    Ok(Told { keep_name: Duration::ZERO, ..ops.getattr(fid).await? })
 }
 
 /// Holds a file for a while.

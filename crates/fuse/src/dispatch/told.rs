@@ -9,6 +9,7 @@ use client::{OnItsWay, TimeSet, Told};
 use parking_lot::Mutex;
 use proto::{Attr, Code, Fid, FileKind, Timestamp};
 use rt::Rt;
+use rt::sync::Semaphore;
 
 use crate::asking;
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
@@ -29,6 +30,8 @@ const STATFS_UNIT: u32 = 4096;
 const GENERATION: u64 = 0;
 /// How long the kernel may keep attributes that are protected, in seconds: it is told when that ends.
 const ATTRIBUTES_KEPT_SECS: u64 = 3600;
+/// Threads that look at what others are doing at the same time, at most; one more cannot be told apart from others.
+const LOOKS_MAX: usize = 64;
 /// Where the bits of the kind are in a mode.
 const KIND_SHIFT: u32 = 12;
 
@@ -61,6 +64,8 @@ pub struct Teller {
     may_keep_names: AtomicBool,
     known: Known,
     last_names: Mutex<LastNames>,
+    /// Threads that may look at what others are doing at the same time.
+    looks: Arc<Semaphore>,
     ways: Arc<Ways>,
 }
 
@@ -69,7 +74,8 @@ impl Teller {
     pub fn new(rt: Rt, known: Known) -> Teller {
         let (attrs, may_keep_names) = (AtomicBool::new(false), AtomicBool::new(false));
         let ways = Arc::new(Ways::new(rt.clone(), known.names.clone()));
-        Teller { rt, attrs, may_keep_names, known, last_names: Mutex::default(), ways }
+        let looks = Arc::new(Semaphore::new(LOOKS_MAX));
+        Teller { rt, attrs, may_keep_names, known, last_names: Mutex::default(), looks, ways }
     }
 
     /// The door of the process that tells.
@@ -103,27 +109,54 @@ impl Teller {
         self.answer(told, Some(named), |attr, keep| Answer::Entry(entry(attr, keep)))
     }
 
-    /// What a name means that was looked up. Refused while the kernel must not see it ([`crate::moved`]).
-    pub fn looked_up(&self, told: Told, named: Named<'_>) -> Result<Answer> {
-        let Named { dir, name, thread } = named;
+    /// What a name means, which `look_up` says. Refused while the kernel must not see it ([`crate::moved`]).
+    pub async fn looked_up<F>(&self, named: Named<'_>, look_up: impl Fn() -> F) -> Result<Answer>
+    where
+        F: Future<Output = Result<Told>>,
+    {
+        let call = {
+            let told = look_up().await?;
+            if self.others(&told, named).is_empty() {
+                return self.found(told, named, (&[], Call::Other));
+            }
+            // Looking at the thread takes a while. Nobody waits so long for what the answer brings.
+            Call::of(named.thread, &self.rt, &self.looks)
+        };
+        let call = call.await;
+        let told = look_up().await?;
+        let others = self.others(&told, named);
+        self.found(told, named, (&others, call))
+    }
+
+    /// Other names of what was found that the kernel may be using in the same call although they are not true any more.
+    fn others(&self, told: &Told, Named { dir, name, thread }: Named<'_>) -> Vec<Vec<u8>> {
         // How the kernel finds a file by its handle, or what is above it, and no entry that could be renamed.
+        if matches!(&name[..], b"." | b"..") {
+            return Vec::new();
+        }
+        let (place, fid) = ((dir, name.clone()), told.attr.fid);
+        let expiring = self.known.names.lock().expiring_but(fid, &place);
+        self.last_names.lock().others(thread, (&place, fid), &expiring)
+    }
+
+    /// What `named` means, whose thread is in a call, which counts if the file has others.
+    fn found(&self, told: Told, named: Named<'_>, (others, call): (&[Vec<u8>], Call)) -> Result<Answer> {
+        let Named { dir, name, thread } = named;
         if matches!(&name[..], b"." | b"..") {
             return Ok(self.entry(told, named));
         }
         let (place, fid) = ((dir, name.clone()), told.attr.fid);
         let leads_on = matches!(told.attr.kind(), FileKind::Dir | FileKind::Symlink);
         let has_names = told.attr.kind() == FileKind::Symlink && told.attr.nlink > 1;
-        let expiring = self.known.names.lock().expiring_but(fid, &place);
-        let found = (&place, fid);
-        // Looking at the thread takes a while, and others look names up meanwhile.
-        let others = self.last_names.lock().others(thread, found, &expiring);
-        let call = if others.is_empty() { Call::Other } else { Call::of(thread) };
-        let now = self.rt.now();
-        let said = self.last_names.lock().looked_up(thread, found, (&others, call), leads_on, now);
+        let moves_a_dir = matches!(call, Call::Rename(..)) && told.attr.kind() == FileKind::Dir;
+        let (found, now) = ((&place, fid), self.rt.now());
+        let said = self.last_names.lock().looked_up(thread, found, (others, call), leads_on, now);
         let again = said == Said::Again && self.ways.asks_again_to(thread, dir, &place.1);
         match said {
             Said::Truth => Ok(self.entry(told, named)),
             Said::Nothing => Err(Code::NotFound.into()),
+            // A directory has one name: another mount has just given it this one. The MDT decides, for the kernel would only say ESTALE once more.
+            Said::Again if again && moves_a_dir => Err(Code::NotFound.into()),
             // It was asked again already. Two names of one symbolic link lead here each time, and the kernel may see that they are one file.
             Said::Again if again || has_names && self.ways.was_told(thread) => Ok(self.entry(told, named)),
             Said::Again => Err(Code::Stale.into()),
