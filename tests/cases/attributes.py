@@ -204,6 +204,28 @@ def suid_cleared_by_write(a, b, run):
 
 
 @case
+@as_root
+@both_ways
+def suid_set_by_the_other(a, b, run):
+    """What one mount sets while the other has the file open, a write of a user through that takes away: setuid, setgid, capabilities."""
+    os.chmod(a, 0o755)
+    capability = bytes.fromhex("0100000200200000000000000000000000000000")
+    changes = [lambda fd: os.pwrite(fd, b"y", 0), lambda fd: os.posix_fallocate(fd, 0, 200)]
+    for n in range(run.rounds(6, 60)):
+        name = f"f{n}"
+        put(path(a, name), b"x")
+        os.chmod(path(a, name), 0o666)
+        with Open() as files:
+            held = files.fd(path(a, name), os.O_RDWR)
+            os.chmod(path(b, name), [0o4777, 0o2777, 0o6777][n % 3])
+            same(as_user(NOBODY, lambda: changes[n % 2](held) and None), None, "a change")
+            same(os.stat(path(b, name)).st_mode & 0o7777, 0o777, "mode after")
+            os.setxattr(path(b, name), "security.capability", capability)
+            same(as_user(NOBODY, lambda: changes[0](held) and None), None, "a write")
+            same("security.capability" in os.listxattr(path(b, name)), False, "a capability after")
+
+
+@case
 @both_ways
 def times_seen(a, b, run):
     """utimensat with nanoseconds, past and future, is seen at once by name and on open files."""

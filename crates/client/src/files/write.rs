@@ -15,10 +15,14 @@ impl OpenFiles {
         self.handles.get(handle).is_ok_and(|open| open.attr.mode & (MODE_SETUID | MODE_SETGID) != 0)
     }
 
-    /// The same now, as far as that is known: another mount may have set them since.
-    pub fn is_privileged_now(&self, fid: Fid) -> bool {
-        let mode = self.names.meta.kept.entry(fid).map_or(0, |entry| entry.attr.mode);
-        mode & (MODE_SETUID | MODE_SETGID) != 0
+    /// The same now; `None`: another mount may have set them since this one looked.
+    pub fn is_privileged_now(&self, fid: Fid) -> Option<bool> {
+        self.names.meta.kept.is_privileged(fid)
+    }
+
+    /// Whether the file may have extended attributes now, of which capabilities are one.
+    pub fn may_have_xattrs(&self, fid: Fid) -> bool {
+        self.names.meta.kept.entry(fid).is_none_or(|entry| entry.xattrs)
     }
 
     /// Takes privileges away as a write of `caller` does.

@@ -179,7 +179,7 @@ impl Posix {
 
     /// Whether a write through an open file has to look at the privilege bits.
     fn may_be_privileged(&self, open: &OpenFile) -> bool {
-        open.may_be_privileged() || self.client.files().is_privileged_now(open.fid)
+        open.may_be_privileged() || self.client.files().is_privileged_now(open.fid) != Some(false)
     }
 
     /// A file was opened.
@@ -190,12 +190,17 @@ impl Posix {
 
     /// Takes set-user-id and set-group-id bits of an open file away, as a change of its data by `caller` does.
     async fn kill_privileges(&self, caller: &Caller, handle: Handle, open: &OpenFile) -> Result<()> {
-        if self.may_be_privileged(open) {
-            if self.client.names().getattr(open.fid).await?.mode & (MODE_SETUID | MODE_SETGID) != 0 {
-                self.client.files().drop_privileges(handle, caller).await?;
-            }
-            open.privileges_are_off();
+        if !self.may_be_privileged(open) {
+            return Ok(());
         }
+        let files = self.client.files();
+        // Another mount may have set capabilities, too.
+        let is_unknown = files.is_privileged_now(open.fid).is_none();
+        let mode = self.client.names().getattr(open.fid).await?.mode;
+        if mode & (MODE_SETUID | MODE_SETGID) != 0 || is_unknown && files.may_have_xattrs(open.fid) {
+            files.drop_privileges(handle, caller).await?;
+        }
+        open.privileges_are_off();
         Ok(())
     }
 

@@ -151,6 +151,55 @@ fn whoever_writes_decides_about_set_user_id() {
     });
 }
 
+/// Another mount sets them while the file is open here, and this one was not asked for its mode since.
+#[test]
+fn set_user_id_that_another_mount_has_set_is_taken_away() {
+    let world = World::new(1, 1);
+    let (here, other) = (posix(world.mount()), posix(world.mount()));
+    world.run(async {
+        let (told, handle) =
+            here.create(&root(), Fid::ROOT, b"f", 0o666, CREAT_RDWR).await.expect("a new file");
+        let fid = told.fid;
+        drop(told);
+        let asked = || {
+            let counters = here.client().admin().counters();
+            ["GetAttr", "SetAttr"].map(|name| counters.get(&format!("rpc.{name}")).copied().unwrap_or(0))
+        };
+        let write = async |offset| {
+            let request =
+                WriteRequest { fid, handle, offset, flags: WRONLY, cached: false, kill_privileges: true };
+            if here.write_at_once(&request, b"data").expect("there is room").is_none() {
+                here.write(&user(5), request, b"data").await.expect("there is room");
+            }
+        };
+        for set in [0o4777, 0o2777, 0o6777] {
+            write(0).await;
+            let mode = AttrChange { mode: Some(set), ..AttrChange::default() };
+            other.setattr(&root(), fid, mode, None).await.map(drop).expect("root may");
+            write(0).await;
+            let mode = other.client().names().getattr(fid).await.expect("it is there").mode & 0o7777;
+            assert_eq!(mode, 0o777, "{set:o}");
+        }
+        // A file that others write to as well is looked at once.
+        let there = other.open(&root(), fid, WRONLY).await.expect("root may");
+        write(0).await;
+        let before = asked();
+        for n in 1..50 {
+            let request = WriteRequest {
+                fid,
+                handle: there,
+                offset: n * 8192,
+                flags: WRONLY,
+                cached: false,
+                kill_privileges: false,
+            };
+            other.write(&root(), request, b"data").await.expect("there is room");
+            write(n * 8192 + 4096).await;
+        }
+        assert_eq!(asked(), before);
+    });
+}
+
 /// Other mounts replace what a name means, faster than this one can look it up and open it: what is held stays, with or without a name.
 #[test]
 fn what_a_name_means_that_others_replace_all_the_time_can_be_held() {

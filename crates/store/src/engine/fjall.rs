@@ -40,6 +40,9 @@ const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes of a file that names tables: each takes 33.
 const NAMING_BYTES_MAX: u64 = 256 << 20;
 
+/// Most bytes of the file with the library's version: it has four.
+const VERSION_FILE_BYTES_MAX: u64 = 4096;
+
 /// A fjall database.
 pub(crate) struct FjallEngine {
     // Before the database: its handle has to go first.
@@ -65,6 +68,7 @@ pub(crate) struct FjallEngine {
 impl FjallEngine {
     /// Opens the database in the directory `path`, or makes one.
     pub(crate) fn open(path: &Path, limits: &Limits) -> Result<FjallEngine, StoreError> {
+        check_version(path)?;
         check_tables_named(path)?;
         let engine = FjallEngine::open_files(path, limits).map_err(|error| not_opened(path, error))?;
         engine.applied.store(engine.position()?, Ordering::Relaxed);
@@ -338,6 +342,37 @@ fn damaged(path: &Path, why: &str) -> StoreError {
     StoreError::Damaged(format!("the key-value engine in {name} is damaged: {why}"))
 }
 
+/// Checks the length of the file that tells the library's version: the library reads all of it.
+fn check_version(path: &Path) -> Result<(), StoreError> {
+    match tree::read_file(&path.join("version"), VERSION_FILE_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            Err(damaged(path, "its file version is too long"))
+        }
+        version => Ok(version.map(drop)?),
+    }
+}
+
+/// Checks that the tables of a keyspace are files: the library ends the process where one is a directory.
+fn check_tables(path: &Path, keyspace: &Path) -> Result<(), StoreError> {
+    let tables = match tree::entries(&keyspace.join("tables")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        tables => tables?,
+    };
+    for table in tables {
+        match tree::read_file(&table, 0) {
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                let name = table.strip_prefix(path).unwrap_or(&table).display();
+                return Err(damaged(path, &format!("its file {name} is a directory")));
+            }
+            // It has something to read, or is gone.
+            Err(error) if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::NotFound) => {}
+            table => drop(table?),
+        }
+    }
+    Ok(())
+}
+
 /// Checks the files that name the tables of each keyspace in the engine `path`: `keyspaces/N/current` holds the number of a file `vNUMBER` beside
 /// it (8 bytes, little endian) and the XXH3 of that file's bytes (16 bytes). The library looks at neither before it believes what
 /// the second file says, and ends the process where that makes no sense.
@@ -372,6 +407,7 @@ fn check_tables_named(path: &Path) -> Result<(), StoreError> {
             );
             return Err(damaged(path, &why));
         }
+        check_tables(path, &keyspace)?;
     }
     Ok(())
 }

@@ -87,6 +87,17 @@ fn a_damaged_engine_is_told_in_a_sentence() {
         std::fs::write(&tables, &whole_tables)?;
         std::fs::write(&current, &whole)?;
         assert!(check_target(&rt, &path).await?.is_clean());
+        // The library ended the process, or read as much as there was into memory.
+        let directory = current.with_file_name("tables").join("77");
+        std::fs::create_dir_all(&directory)?;
+        let sentence =
+            "The key-value engine in kv is damaged: its file keyspaces/0/tables/77 is a directory.";
+        assert_eq!(check_target(&rt, &path).await?.findings, [sentence]);
+        std::fs::remove_dir(&directory)?;
+        let version = std::path::Path::new(&path).join("kv/version");
+        std::fs::OpenOptions::new().write(true).open(&version)?.set_len(40 << 30)?;
+        let sentence = "The key-value engine in kv is damaged: its file version is too long.";
+        assert_eq!(check_target(&rt, &path).await?.findings, [sentence]);
         Ok(())
     });
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::{
     DirPage, Entry, Granted, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE,
     LOCK_XATTR,
@@ -90,6 +91,8 @@ pub(crate) struct Inode {
     /// Number of the newest grant of each bit.
     numbers: [u64; BITS],
     pub(crate) entry: Option<Arc<Entry>>,
+    /// Under the present [`LOCK_PERM`]: it has neither setuid nor setgid, whatever others have written to it.
+    plain: bool,
     /// Target of a symbolic link: it never changes.
     pub(crate) target: Option<Bytes>,
     /// Names of the file that were told under its present [`LOCK_LOOKUP`] carry this.
@@ -176,9 +179,23 @@ impl Inode {
         if newer && entry.lock.bits & ATTR_BITS == ATTR_BITS {
             self.entry = Some(Arc::new(entry.clone()));
         }
+        if entry.lock.bits & LOCK_PERM != 0 && self.number_of(LOCK_PERM) == entry.lock.number {
+            self.plain = entry.attr.mode & (MODE_SETUID | MODE_SETGID) == 0;
+        }
         if !entry.xattrs && entry.lock.bits & LOCK_XATTR != 0 {
             self.xattr_names = Some(Vec::new());
         }
+    }
+
+    /// Whether a write has setuid or setgid to take away; `None`: another client may have set them.
+    pub(crate) fn is_privileged(&self) -> Option<bool> {
+        let by_mode = |entry: &Arc<Entry>| entry.attr.mode & (MODE_SETUID | MODE_SETGID) != 0;
+        if self.plain { Some(false) } else { self.entry.as_ref().map(by_mode) }
+    }
+
+    /// Number of the newest grant of a bit.
+    fn number_of(&self, bit: u32) -> u64 {
+        self.numbers.get(bit.trailing_zeros() as usize).copied().unwrap_or_default()
     }
 
     /// Keeps an extended attribute; `None`: there is no such.
@@ -212,6 +229,7 @@ impl Inode {
     /// This client changed the file: what it knows of attributes and entries is not true any more.
     pub(crate) fn changed(&mut self) {
         self.entry = None;
+        self.plain = false;
         self.pages.clear();
         self.xattrs.clear();
         self.xattr_names = None;
@@ -289,6 +307,7 @@ impl Inode {
         if !self.has(ATTR_BITS) {
             self.entry = None;
         }
+        self.plain &= self.has(LOCK_PERM);
         if !self.has(MADE_BITS) {
             self.names.doubts_all();
         }

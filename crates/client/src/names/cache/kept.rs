@@ -74,6 +74,12 @@ impl Kept {
         inode.entry.clone().filter(|_| inode.has(ATTR_BITS) && self.may_use(fid))
     }
 
+    /// Whether a write has setuid or setgid of a file to take away; `None`: another client may have set them unseen.
+    pub(crate) fn is_privileged(&self, fid: Fid) -> Option<bool> {
+        let part = self.inodes.part(fid);
+        part.inodes.get(&fid).filter(|_| self.may_use(fid))?.is_privileged()
+    }
+
     /// The layout of a file, if it cannot change unseen.
     pub(crate) fn layout(&self, fid: Fid) -> Option<Layout> {
         let part = self.inodes.part(fid);

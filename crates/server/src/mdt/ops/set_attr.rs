@@ -13,7 +13,7 @@ use crate::mdt::plan::Step;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog, keys};
 
 /// The attribute that holds a file's capabilities.
-const XATTR_CAPABILITY: &[u8] = b"security.capability";
+pub(super) const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
 pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outcome {
     let _inode = mdt.names.locks.inodes(&[request.fid]);

@@ -6,8 +6,8 @@ use proto::limits::{XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 use proto::types::MODE_STICKY;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, LOCK_UPDATE, LOCK_XATTR, ListXattr, RemoveXattr,
-    SetXattr, XATTR_CREATE, XATTR_REPLACE, XattrNames, XattrValue,
+    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, ListXattr,
+    RemoveXattr, SetXattr, XATTR_CREATE, XATTR_REPLACE, XattrNames, XattrValue,
 };
 use proto::{Code, Cred, Fid, FileKind};
 use service::keys::behind;
@@ -15,6 +15,7 @@ use service::{Done, code_of};
 use store::Value;
 
 use super::acl;
+use super::set_attr::XATTR_CAPABILITY;
 use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
 use crate::mdt::plan::{Step, XATTRS_MAX};
@@ -67,7 +68,9 @@ pub(in crate::mdt) fn set_xattr(mdt: &Mdt, ctx: &Ctx, request: &SetXattr) -> Out
     inode.xattrs = true;
     inode.touch(request.time);
     let mut changes = Changes::default();
-    changes.put_inode(&inode, AFFECTED);
+    // A write takes capabilities away as it does setuid: clients that have the file open hear of both.
+    let more = if request.name == XATTR_CAPABILITY { LOCK_PERM } else { 0 };
+    changes.put_inode(&inode, AFFECTED | more);
     changes.put_raw(keys::xattr(inode.fid, &request.name), request.value.clone());
     mdt.tell(&mut changes, Kind::Xattr, request.fid, changelog::of_xattr(&request.name, &request.cred));
     mdt.commit(ctx, changes, Reply::SetXattr(msg::Done {}))
