@@ -136,6 +136,9 @@ pub fn start_failure(error: StartError) -> Failure {
             "the MGS refused {target}: it was taken out of the file system. \"lctl del_ost --undo --target\" takes that back; if \
              nothing in {path} is needed, remove it, and format it with --replace (docs/operations.md#remove)"
         )),
+        StartError::NotAccepted { target, path, code: Code::WrongFilesystem } => Failure::new(format!(
+            "the MGS refused {target}: the target in {path} belongs to another file system than the MGS that it names"
+        )),
         StartError::NotAccepted { target, code: Code::Forbidden, .. } => Failure::new(format!(
             "the MGS refused {target}: the servers' key is not the file system's; name the right one with --key"
         )),

@@ -143,7 +143,8 @@ impl Writer {
     /// writes, and not on who opened the file ([`crate::Posix`]).
     pub(super) async fn drop_own_privileges(&self, open: &OpenFile, time: Timestamp) -> Result<()> {
         if open.drops_privileges() {
-            self.drop_privileges_of(open, &open.opener, time).await?;
+            // The superuser leaves the other bits.
+            self.drop_privileges_of(open, &Caller::root(), time).await?;
         }
         open.wrote.store(true, Ordering::Relaxed);
         Ok(())

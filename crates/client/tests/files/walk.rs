@@ -127,6 +127,9 @@ fn whoever_writes_decides_about_set_user_id() {
         let fid = told.fid;
         drop(told);
         posix.release(handle).await;
+        // The first write through each handle looks for capabilities.
+        let set = posix.client().names().set_xattr(&root(), fid, b"user.a", b"1"[..].into(), 0).await;
+        set.expect("root may");
         let set = AttrChange { mode: Some(0o4777), uid: Some(5), ..AttrChange::default() };
         let mode = async || posix.client().names().getattr(fid).await.expect("it is there").mode & 0o7777;
         for (opener, writers, expected) in [
