@@ -56,8 +56,8 @@ fn link(client: &Client, fid: Fid, parent: Fid, text: &str) {
     client.call(msg::Link { fid, parent, name, cred: Cred::root(), time }).expect("root may");
 }
 
-fn set_xattr(client: &Client, fid: Fid) {
-    let (name, value, cred) = (Bytes::from("user.a"), Bytes::from("b"), Cred::root());
+fn set_xattr(client: &Client, fid: Fid, name: &'static str) {
+    let (name, value, cred) = (Bytes::from(name), Bytes::from("b"), Cred::root());
     client.call(msg::SetXattr { fid, name, value, flags: 0, cred, time: client.time() }).expect("root may");
 }
 
@@ -122,7 +122,12 @@ const ROWS: &[Row] = &[
         },
         |t| vec![(t.file, LOCK_UPDATE)],
     ),
-    ("set an attribute", |a, t| set_xattr(a, t.file), |t| vec![(t.file, LOCK_XATTR | LOCK_UPDATE)]),
+    ("set an attribute", |a, t| set_xattr(a, t.file, "user.a"), |t| vec![(t.file, LOCK_XATTR | LOCK_UPDATE)]),
+    (
+        "set a capability",
+        |a, t| set_xattr(a, t.file, "security.capability"),
+        |t| vec![(t.file, LOCK_XATTR | LOCK_UPDATE | LOCK_PERM)],
+    ),
     ("open to read", |a, t| drop(a.open(t.file, OPEN_READ, &Cred::root())), |_| vec![]),
     (
         "open to write",
