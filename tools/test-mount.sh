@@ -138,6 +138,44 @@ else:
   rm -r "$mnt/pfl"
 }
 
+# Modelled on Lustre's sanity-pfl 19: a component that extends itself, and how it is shown. What it does when OSTs are full is in
+# t_room of test-osts.sh.
+t_extending() {
+  mkdir "$mnt/sel"
+  cd "$mnt/sel"
+  "$LFS" setstripe -E 1G -z 64M -c 1 -S 1M -E -1 -z 256M f
+  flags() { "$LFS" getstripe --component-flags "$1" | tr '\n' ' '; }
+  ends() { "$LFS" getstripe -E "$1" | tr '\n' ' '; }
+  [ "$(flags f)" = "init extension 0 extension " ]
+  [ "$(ends f)" = "67108864 1073741824 1073741824 EOF " ]
+  [ "$("$LFS" getstripe -z f)" = 67108864 ]
+  [ "$("$LFS" getstripe -z -I4 f)" = 268435456 ]
+  "$LFS" getstripe -I2 f | grep -q 'lmm_extension_size: 67108864'
+  echo end | dd of=f bs=1 seek=64M conv=notrunc status=none
+  [ "$(ends f)" = "134217728 1073741824 1073741824 EOF " ]
+  truncate -s 1G f
+  [ "$(ends f)" = "1073741824 1073741824 EOF " ]
+  echo end >> f
+  [ "$(flags f)" = "init init extension " ]
+  [ "$(ends f)" = "1073741824 1342177280 EOF " ]
+  [ "$(tail -c 4 f)" = end ]
+  # Moved, and as the default of a directory, it is like that again.
+  mkdir d
+  "$LFS" setstripe -E -1 -z 1M -c 1 d
+  [ "$(flags d)" = "0 extension " ]
+  dd if=/dev/urandom of="$work/random" bs=100K count=35 status=none
+  cp "$work/random" d/f
+  [ "$(ends d/f)" = "4194304 EOF " ]
+  "$LFS" migrate d/f
+  [ "$(ends d/f)" = "4194304 EOF " ]
+  cmp "$work/random" d/f
+  must_fail 2 "$LFS" setstripe -z 64M -c 1 g
+  must_fail 2 "$LFS" setstripe -E 64K -L mdt -z 64K -E -1 g
+  must_fail 2 "$LFS" setstripe -E -1 -z 1000 g
+  cd /
+  rm -r "$mnt/sel"
+}
+
 # Data-on-MDT (FEATURES L16): a small file asks no OST for anything; a larger one goes on there.
 t_on_mdt() {
   local dom=$mnt/dom before
@@ -808,7 +846,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts components on_mdt handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups statahead privileges find bad_input"
+all="up_down transcripts components extending on_mdt handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups statahead privileges find bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

@@ -346,6 +346,10 @@ t_room() {
   lctl set_param "lod.$room-*.qos_maxage=1" > /dev/null
   until_true 20 room_has 5 45
 
+  "$LFS" setstripe -E -1 -z 64M -i 3 -c 1 "$more/extends"
+  head -c 3000000 "$WEFT" > "$more/extends"
+  sync "$more/extends"
+
   # The small one is full: nobody has to know that but the MDT.
   "$LFS" setstripe -i 3 -c 1 "$more/large"
   must_fail 1 dd if=/dev/zero "of=$more/large" bs=1M count=1000 conv=fsync status=none
@@ -364,6 +368,14 @@ t_room() {
   head -c 9000000 /dev/urandom | tee "$work/random" > "$more/all"
   sync "$more/all"
   cmp "$work/random" "$more/all"
+  # A file that extends itself goes on elsewhere (modelled on Lustre's sanity-pfl 20 to 22), and fails where it has begun.
+  dd if="$work/random" "of=$more/extends" bs=1M seek=64 conv=notrunc,fsync status=none
+  [ "$("$LFS" getstripe --component-flags "$more/extends" | tr '\n' ' ')" = "init init extension " ]
+  [ "$("$LFS" getstripe -I1 -i "$more/extends")" = 3 ]
+  [ "$("$LFS" getstripe -I2 -i "$more/extends")" -lt 3 ]
+  tail -c +$((64 * 1048576 + 1)) "$more/extends" | cmp - "$work/random"
+  head -c 3000000 "$more/extends" | cmp - <(head -c 3000000 "$WEFT")
+  rm "$more/extends"
   "$LFS" setstripe -i 3 -c 1 "$more/named"
   [ "$("$LFS" getstripe -i "$more/named")" = 3 ]
   rm "$more/large"

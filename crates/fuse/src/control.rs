@@ -157,6 +157,13 @@ pub struct ComponentLayout {
     /// Whether the data is in an archive alone.
     #[serde(default)]
     pub released: bool,
+    /// Of what another component extends into: bytes that it takes over at a time; 0 for all else.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub extension: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A wish for a layout. Fields have the meaning of [`LayoutHint`].
@@ -194,6 +201,9 @@ pub struct HintPart {
     /// Whether the bytes lie on the MDT; then nothing is asked for.
     #[serde(default)]
     pub on_mdt: bool,
+    /// Bytes that it gets at a time; 0 for all at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub extension: u64,
 }
 
 impl Default for Hint {
@@ -353,7 +363,6 @@ impl FileLayout {
             |component: &&Component| component.is_placed() || is_released && component.wanted.is_some();
         let component = layout.components.iter().rfind(has_place)?;
         let is_composite = layout.components.len() > 1;
-        let asked = layout.components.iter().filter(|component| component.pattern != Pattern::Nothing);
         Some(FileLayout {
             id: component.id.to_string(),
             generation: layout.generation,
@@ -363,12 +372,32 @@ impl FileLayout {
             pool: component.pool.clone(),
             on_mdt: component.pattern == Pattern::Mdt,
             released: is_released.then(|| component.wish().stripe_count),
-            components: asked.filter(|_| is_composite).map(ComponentLayout::of).collect(),
+            components: if is_composite { ComponentLayout::all(layout) } else { Vec::new() },
         })
     }
 }
 
 impl ComponentLayout {
+    /// The components of a layout as Lustre has them: in front of space to extend into stands what extends, without bytes if it has none
+    /// yet.
+    fn all(layout: &Layout) -> Vec<ComponentLayout> {
+        let mut all = Vec::new();
+        let mut extends = false;
+        for component in layout.components.iter().filter(|of| of.pattern != Pattern::Nothing) {
+            let shown = ComponentLayout::of(component);
+            let is_space = component.pattern == Pattern::Pending && component.extension > 0;
+            if is_space && !extends {
+                all.push(ComponentLayout { end: shown.start, ..shown.clone() });
+            }
+            all.push(match is_space {
+                true => ComponentLayout { stripe_count: 0, extension: component.extension, ..shown },
+                false => shown,
+            });
+            extends = component.extends();
+        }
+        all
+    }
+
     fn of(component: &Component) -> ComponentLayout {
         let osts: Vec<u32> = component.osts().map(|ost| ost.0).collect();
         let wanted = component.wanted.as_ref().map(|wanted| wanted.stripe_count);
@@ -385,20 +414,22 @@ impl ComponentLayout {
             pool: component.pool.clone(),
             on_mdt: component.pattern == Pattern::Mdt,
             released: component.pattern == Pattern::Released,
+            extension: 0,
         }
     }
 }
 
 impl From<&layout::HintPart> for HintPart {
     fn from(part: &layout::HintPart) -> HintPart {
-        HintPart { end: part.end, hint: Hint::from(&part.hint()), on_mdt: part.on_mdt }
+        let layout::HintPart { end, on_mdt, extension, .. } = *part;
+        HintPart { end, hint: Hint::from(&part.hint()), on_mdt, extension }
     }
 }
 
 impl From<HintPart> for layout::HintPart {
     fn from(part: HintPart) -> layout::HintPart {
-        let on_mdt = part.on_mdt;
-        layout::HintPart { on_mdt, ..layout::HintPart::new(part.end, part.hint.into()) }
+        let HintPart { end, hint, on_mdt, extension } = part;
+        layout::HintPart { on_mdt, extension, ..layout::HintPart::new(end, hint.into()) }
     }
 }
 

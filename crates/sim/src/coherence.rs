@@ -286,7 +286,10 @@ fn composite() -> Vec<HintPart> {
     let hint =
         |stripe_count| LayoutHint { stripe_count, stripe_size: STRIPE_BYTES as u32, ..LayoutHint::default() };
     let striped = ends.into_iter().map(|(end, count)| HintPart::new(end, hint(count)));
-    iter::once(HintPart::mdt(STRIPE_BYTES)).chain(striped).collect()
+    let mut parts: Vec<HintPart> = iter::once(HintPart::mdt(STRIPE_BYTES)).chain(striped).collect();
+    // The last one gets them piece by piece.
+    parts.iter_mut().filter(|part| part.end == u64::MAX).for_each(|part| part.extension = STRIPE_BYTES);
+    parts
 }
 
 async fn make_world(

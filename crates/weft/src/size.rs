@@ -28,6 +28,15 @@ pub fn component_end(text: &str) -> Result<u64, String> {
     }
 }
 
+/// By how much a component extends itself.
+pub fn extension_size(text: &str) -> Result<u64, String> {
+    let bytes = parse(text)?;
+    match bytes > 0 && bytes.is_multiple_of(u64::from(proto::limits::STRIPE_SIZE_UNIT)) {
+        true => Ok(bytes),
+        false => Err(format!("extension size {text} is not a multiple of 64K")),
+    }
+}
+
 /// A number of bytes, which is not 0.
 pub fn bytes(text: &str) -> Result<u64, String> {
     match parse(text)? {

@@ -13,8 +13,6 @@ type NotYet = (&'static str, &'static str);
 
 /// Of all that makes layouts.
 const OF_LAYOUTS: &[NotYet] = &[
-    ("-z", "files that extend themselves"),
-    ("--extension-size", "files that extend themselves"),
     ("-N", "mirrors"),
     ("--mirror-count", "mirrors"),
     ("-y", "layouts in YAML"),

@@ -8,6 +8,9 @@ use super::{LayoutHint, Place, Run};
 use crate::ids::{DataTarget, Fid, MdtIndex, ObjectId, OstIndex};
 use crate::limits::{MDT_DATA_BYTES_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
 
+/// RAID-0 whose objects may hold more of the file than was known: what does not know that keeps away from it.
+const RAID0_EXTENDING: u32 = 0x104;
+
 /// How the bytes of a component lie in its objects. The numbers are those of the wire and of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
@@ -47,7 +50,7 @@ impl Pattern {
     /// The pattern with a number.
     pub fn from_u32(number: u32) -> Pattern {
         match number {
-            1 => Pattern::Raid0,
+            1 | RAID0_EXTENDING => Pattern::Raid0,
             0x100 => Pattern::Mdt,
             0x101 => Pattern::Pending,
             0x102 => Pattern::Nothing,
@@ -81,6 +84,9 @@ pub struct Component {
     pub pool: String,
     /// What objects it gets with the first write to its extent; there if [`Pattern::has_wish`].
     pub wanted: Option<Box<LayoutHint>>,
+    /// Bytes that are placed at a time (Lustre's extension_size, `lfs setstripe -z`); 0 for the whole extent. One with objects that has
+    /// it takes over so much of the one behind it, which has no objects and the same value.
+    pub extension: u64,
 }
 
 impl Component {
@@ -96,6 +102,7 @@ impl Component {
             targets: osts.into_iter().map(DataTarget::Ost).collect(),
             pool: String::new(),
             wanted: None,
+            extension: 0,
         }
     }
 
@@ -130,7 +137,19 @@ impl Component {
         }
         let wanted = self.wish();
         let without = Component::without_objects(file, (self.start, self.end), Some(wanted));
-        Component { pattern: Pattern::Released, ..without }
+        // What had objects does not grow: the one behind it has none either.
+        let extension = if self.is_placed() { 0 } else { self.extension };
+        Component { pattern: Pattern::Released, extension, ..without }
+    }
+
+    /// The number of its pattern, on the wire and on disk.
+    pub fn pattern_number(&self) -> u32 {
+        if self.extends() { RAID0_EXTENDING } else { self.pattern.to_u32() }
+    }
+
+    /// Whether it takes over a part of the one behind it when that is written to.
+    pub fn extends(&self) -> bool {
+        self.pattern == Pattern::Raid0 && self.extension > 0
     }
 
     /// What to ask for to get such objects again.
@@ -165,6 +184,7 @@ impl Component {
             && (self.pattern != Pattern::Mdt || self.is_sane_on_mdt());
         self.id.is_sane()
             && self.start < self.end
+            && self.extension.is_multiple_of(u64::from(STRIPE_SIZE_UNIT))
             && self.targets.len() <= STRIPES_MAX
             && (known || !self.is_usable())
     }

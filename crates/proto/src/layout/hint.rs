@@ -41,6 +41,8 @@ pub struct HintPart {
     pub pool: String,
     /// Whether the bytes lie on the MDT that has the inode, and not on OSTs; then nothing else is asked for. Only the first one can.
     pub on_mdt: bool,
+    /// Bytes that it gets at a time, a multiple of 64 KiB ([`Component::extension`](super::Component::extension)); 0 for all at once.
+    pub extension: u64,
 }
 
 impl HintPart {
@@ -52,7 +54,17 @@ impl HintPart {
     /// A part that ends at `end`, as `hint` has it for a whole file.
     pub fn new(end: u64, hint: LayoutHint) -> HintPart {
         let LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool, .. } = hint;
-        HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool, on_mdt: false }
+        HintPart {
+            end,
+            stripe_count,
+            stripe_size,
+            start_index,
+            osts,
+            overstripe,
+            pool,
+            on_mdt: false,
+            extension: 0,
+        }
     }
 
     /// What it asks for.

@@ -66,7 +66,18 @@ impl Layout {
             end = component.end;
             follows
         };
-        self.components.len() <= COMPONENTS_MAX && self.components.iter().all(follows) && end == u64::MAX
+        let ends = self.components.iter().all(follows) && end == u64::MAX;
+        self.components.len() <= COMPONENTS_MAX && ends && self.extends_into_pending()
+    }
+
+    /// Whether what extends has something to extend into.
+    fn extends_into_pending(&self) -> bool {
+        let is_space = |of: &Component, behind: &Component| {
+            behind.pattern == Pattern::Pending && behind.extension == of.extension
+        };
+        let behind = self.components.iter().skip(1).map(Some).chain([None]);
+        let mut pairs = self.components.iter().zip(behind);
+        pairs.all(|(of, behind)| !of.extends() || behind.is_some_and(|behind| is_space(of, behind)))
     }
 
     /// Whether this version can read and write all of the data.
@@ -98,10 +109,14 @@ impl Layout {
 
     /// What to ask for to get a file that lies in the same way.
     pub fn wish(&self) -> LayoutHint {
-        let part = |component: &Component| HintPart::new(component.end, component.wish());
-        let is_one = |part: &HintPart| part.end == u64::MAX;
-        let wanted = self.components.iter().filter(|component| component.pattern != Pattern::Nothing);
-        let parts: Vec<HintPart> = wanted.map(part).collect();
+        // What extends is asked for together with what it extends into.
+        let wanted = |component: &&Component| component.pattern != Pattern::Nothing && !component.extends();
+        let part = |component: &Component| {
+            let extension = component.extension;
+            HintPart { extension, ..HintPart::new(component.end, component.wish()) }
+        };
+        let is_one = |part: &HintPart| part.end == u64::MAX && part.extension == 0;
+        let parts: Vec<HintPart> = self.components.iter().filter(wanted).map(part).collect();
         match &parts[..] {
             [one] if is_one(one) => one.hint(),
             _ => LayoutHint { parts, ..LayoutHint::default() },
@@ -119,9 +134,15 @@ impl Layout {
         self.components.iter().filter(move |component| component.start < end && offset < component.end)
     }
 
-    /// Whether the data lies in the same objects, and there are no more of them.
+    /// Whether the data lies in the same objects, and they hold the same parts of the file.
     pub fn lies_as(&self, other: &Layout) -> bool {
-        self.ids().eq(other.ids())
+        self.extents().eq(other.extents())
+    }
+
+    /// What holds which part of the file.
+    fn extents(&self) -> impl Iterator<Item = (Fid, u64, u64)> + '_ {
+        let placed = self.components.iter().filter(|component| component.is_placed());
+        placed.map(|component| (component.id, component.start, component.end))
     }
 
     /// Whether some component has several stripes on one target.

@@ -147,9 +147,40 @@ fn layouts_and_wishes_of_several_components_travel() {
     let mut bytes = Vec::new();
     layout.put(&mut bytes);
     assert_eq!(Reader::new(bytes.into()).take(), Ok(layout));
+    let mut layout = growing(1 << 20);
+    layout.components.iter_mut().take(2).for_each(|component| component.extension = 1 << 20);
+    assert!(layout.is_sane());
+    let mut bytes = Vec::new();
+    layout.put(&mut bytes);
+    assert_eq!(Reader::new(bytes.into()).take(), Ok(layout));
     let part = HintPart::new(1 << 20, LayoutHint { stripe_count: -1, ..LayoutHint::default() });
-    let hint = LayoutHint { parts: vec![part], ..LayoutHint::default() };
+    let hint = LayoutHint { parts: vec![HintPart { extension: 65_536, ..part }], ..LayoutHint::default() };
     let mut bytes = Vec::new();
     hint.put(&mut bytes);
     assert_eq!(Reader::new(bytes.into()).take(), Ok(hint));
+}
+
+#[test]
+fn what_extends_takes_over_what_has_no_objects() {
+    let end = 1 << 20;
+    let mut before = growing(end);
+    let wish = before.wish();
+    before.components.iter_mut().take(2).for_each(|component| component.extension = 65_536);
+    let ends: Vec<(u64, u64)> = before.wish().parts.iter().map(|part| (part.end, part.extension)).collect();
+    assert_eq!((ends, wish.parts.len()), (vec![(2 * end, 65_536)], 2), "the two are one part");
+    // The same objects hold more of the file: a client that knows less must not take the rest for a hole.
+    let mut after = before.clone();
+    (after.components[0].end, after.components[1].start) = (end + 65_536, end + 65_536);
+    assert!(after.is_sane() && after.ids().eq(before.ids()) && !after.lies_as(&before));
+    let spoilt = |spoil: &dyn Fn(&mut Layout)| {
+        let mut layout = before.clone();
+        spoil(&mut layout);
+        !layout.is_sane()
+    };
+    assert!(spoilt(&|layout| layout.components[0].extension = 131_072));
+    assert!(spoilt(&|layout| layout.components.iter_mut().take(2).for_each(|of| of.extension = 1000)));
+    assert!(spoilt(&|layout| {
+        layout.components.remove(1);
+        layout.components[1].start = end;
+    }));
 }

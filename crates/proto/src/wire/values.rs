@@ -33,7 +33,7 @@ wire_id!(ObjectId { layout, stripe });
 wire_id!(TargetId { kind, index });
 
 wire_fields!(FileOwner { uid, gid, version, project });
-wire_fields!(HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool; on_mdt });
+wire_fields!(HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool; on_mdt, extension });
 wire_fields!(Attr {
     fid,
     mode,
@@ -210,7 +210,7 @@ impl Body for Component {
         self.id.put(out);
         self.start.put(out);
         self.end.put(out);
-        self.pattern.to_u32().put(out);
+        self.pattern_number().put(out);
         self.stripe_size.put(out);
         self.overstriped.put(out);
         (self.targets.len() as u16).put(out);
@@ -218,6 +218,9 @@ impl Body for Component {
         self.pool.put(out);
         if let Some(wanted) = &self.wanted {
             wanted.put(out);
+        }
+        if self.extension > 0 {
+            self.extension.put(out);
         }
     }
     fn take_fields(from: &mut Reader) -> Result<Component, DecodeError> {
@@ -234,7 +237,8 @@ impl Body for Component {
             pattern if pattern.has_wish() => Some(Box::new(from.take()?)),
             _ => None,
         };
-        Ok(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool, wanted })
+        let extension = from.take_or_default()?;
+        Ok(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool, wanted, extension })
     }
 }
 

@@ -10,12 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use proto::layout::{Component, HintPart, LayoutHint, Pattern, Spread, start};
+use proto::layout::{Component, HintPart, LayoutHint, Spread, start};
 use proto::limits::{COMPONENTS_MAX, MDT_DATA_BYTES_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
 use proto::pool::POOL_IGNORE;
 use proto::{ClientId, Code, Fid, Layout, OstIndex, Pools, mdt_of};
 use smallvec::SmallVec;
 
+use super::place;
 use super::turns::{self, Round};
 
 /// Most stripes that `-C -N` gives each OST.
@@ -266,11 +267,15 @@ fn check_values(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
 /// Parts follow each other; all but the last one end at a multiple of 64 KiB.
 fn check_parts(parts: &[HintPart], order: &Order) -> Result<(), Code> {
     let mut end = 0;
+    // One that extends itself begins as two components, and is told from the one behind it by a third.
+    let most = if parts.iter().any(|part| part.extension > 0) { COMPONENTS_MAX / 2 } else { COMPONENTS_MAX };
     for (number, part) in parts.iter().enumerate() {
         let ends = part.end == u64::MAX || part.end.is_multiple_of(u64::from(STRIPE_SIZE_UNIT));
         let fits = !part.on_mdt || number == 0 && part.end <= MDT_DATA_BYTES_MAX && asks_nothing(part);
-        let sane = part.end > end && ends && fits;
-        if !sane || number + 1 >= COMPONENTS_MAX {
+        // One that extends itself is two.
+        let extends = part.extension.is_multiple_of(u64::from(STRIPE_SIZE_UNIT));
+        let sane = part.end > end && ends && fits && extends && !(part.on_mdt && part.extension > 0);
+        if !sane || number + 1 >= most {
             return Err(Code::Invalid);
         }
         end = part.end;
@@ -310,7 +315,8 @@ pub fn inherit(hint: &LayoutHint, above: &LayoutHint) -> LayoutHint {
     let mut filled = hint.clone();
     if !hint.parts.is_empty() {
         for part in filled.parts.iter_mut().filter(|part| !part.on_mdt) {
-            *part = HintPart::new(part.end, inherit(&part.hint(), &plain(above)));
+            let (end, extension) = (part.end, part.extension);
+            *part = HintPart { extension, ..HintPart::new(end, inherit(&part.hint(), &plain(above))) };
         }
         return filled;
     }
@@ -456,7 +462,7 @@ pub fn accept(layout: &Layout, id: Fid, order: &Order) -> Result<(), Code> {
     order.check_sequence(id, &osts)
 }
 
-/// The first component has objects at once; the others get them with the first write to them ([`place`]).
+/// The first component has objects at once; the others get them with the first write to them ([`place::place`]).
 fn allocate_parts(id: Fid, parts: &[HintPart], order: &Order) -> Result<Layout, Code> {
     let mut components = SmallVec::new();
     let mut start = 0;
@@ -471,49 +477,21 @@ fn allocate_parts(id: Fid, parts: &[HintPart], order: &Order) -> Result<Layout, 
             wanted.stripe_size = STRIPE_SIZE_DEFAULT;
         }
         let pool = if order.pools.contains_key(&wanted.pool) { wanted.pool.clone() } else { String::new() };
-        let pending = Component { pool, ..Component::without_objects(id, (start, part.end), Some(wanted)) };
-        components.push(if start == 0 { placed(&pending, id, order)? } else { pending });
+        let pending = Component {
+            pool,
+            extension: part.extension,
+            ..Component::without_objects(id, (start, part.end), Some(wanted))
+        };
+        match start {
+            0 => components.extend(place::begun(&pending, id, order)?),
+            _ => components.push(pending),
+        }
         start = part.end;
     }
     if start < u64::MAX {
         components.push(Component::without_objects(id, (start, u64::MAX), None));
     }
     Ok(Layout { generation: 0, components })
-}
-
-/// `component` with objects that `id` names.
-fn placed(component: &Component, id: Fid, order: &Order) -> Result<Component, Code> {
-    let wanted = component.wanted.as_deref().ok_or(Code::NoComponent)?;
-    let made = allocate(id, wanted, order)?.components.into_iter().next().ok_or(Code::Invalid)?;
-    Ok(Component { start: component.start, end: component.end, ..made })
-}
-
-/// `layout` with objects for all of `[offset, offset + len)`, and another generation; `None` if it has them.
-pub fn place(
-    layout: &Layout,
-    (offset, len): (u64, u64),
-    order: &Order,
-    mut fresh: impl FnMut() -> Result<Fid, Code>,
-) -> Result<Option<Layout>, Code> {
-    if layout.touched(offset, len).any(|component| component.pattern == Pattern::Nothing) {
-        return Err(Code::NoComponent);
-    }
-    if layout.is_released() {
-        return Err(Code::Released);
-    }
-    if layout.is_placed(offset, len) {
-        return Ok(None);
-    }
-    let end = offset.saturating_add(len);
-    let mut grown = layout.clone();
-    for component in &mut grown.components {
-        let touched = component.start < end && offset < component.end;
-        if touched && !component.is_placed() {
-            *component = placed(component, fresh()?, order)?;
-        }
-    }
-    grown.generation = layout.generation.checked_add(1).ok_or(Code::TooLarge)?;
-    Ok(Some(grown))
 }
 
 #[cfg(test)]
@@ -910,8 +888,9 @@ mod tests {
             (vec![0], vec!["flash", "disk"])
         );
         let range = (1 << 20, 1);
-        let grown =
-            place(&layout, range, &order, || Ok(Fid { oid: 9, ..ID })).expect("an OST").expect("objects");
+        let grown = place::place(&layout, range, &order, || Ok(Fid { oid: 9, ..ID }))
+            .expect("an OST")
+            .expect("objects");
         let second = &grown.components[1];
         assert_eq!((second.pool.as_str(), second.osts().all(|ost| ost.0 > 0)), ("disk", true));
         let pool = |hint: &LayoutHint| inherit(hint, &of("disk")).pool;

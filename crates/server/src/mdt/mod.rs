@@ -30,6 +30,7 @@ mod ops;
 mod orphans;
 mod osts;
 mod owners;
+mod place;
 mod plan;
 mod qos;
 mod quota;

@@ -1,8 +1,10 @@
 //! Files of several components, which get their objects with the first write.
 
+use std::time::Duration;
+
 use client::{AttrChange, Client, Error, Handle, OpenFlags, Seek};
 use proto::layout::{HintPart, LayoutHint};
-use proto::{Code, Fid, Layout};
+use proto::{Code, Fid, Layout, TargetId};
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
@@ -156,4 +158,76 @@ fn objects_stay_through_crashes_of_the_mdt() {
             assert_eq!(read(&b, two, 2 * MIB, 9).await, b"third");
         });
     }
+}
+
+/// One OST up to the end of the file, 256 KiB at a time.
+fn extending() -> LayoutHint {
+    let hint = LayoutHint { stripe_count: 1, stripe_size: 65_536, ..LayoutHint::default() };
+    let part = HintPart { extension: 4 * 65_536, ..HintPart::new(u64::MAX, hint) };
+    LayoutHint { parts: vec![part], ..LayoutHint::default() }
+}
+
+/// Where each component with objects ends, in units of what a file extends by, and on which OST it is.
+async fn pieces(client: &Client, fid: Fid) -> Vec<(u64, u32)> {
+    let layout = layout(client, fid).await;
+    let placed = layout.components.iter().filter(|component| component.is_placed());
+    placed.map(|of| (of.end / (4 * 65_536), of.osts().next().expect("it has one").0)).collect()
+}
+
+/// The mark of an OST is known to the MDT.
+async fn mark(cluster: &Cluster, ost: u32, is_degraded: bool) {
+    let value = if is_degraded { "1" } else { "0" };
+    cluster.set_parameter_of(|target| target == TargetId::ost(ost), "degraded", value);
+    cluster.handle().rt("clock").sleep(Duration::from_secs(2)).await;
+}
+
+/// Objects take over more of the file, and a client that knows less of them does not take it for a hole, nor for the end.
+#[test]
+fn others_see_a_component_that_extends_itself() {
+    check(7, async |cluster| {
+        let (_, a) = cluster.mount("a").await;
+        let (_, b) = cluster.mount("b").await;
+        cluster.osts_are_known(&a).await;
+        let made = a.names().create_with_layout(&root(), Fid::ROOT, b"f", 0o100_644, extending()).await;
+        let fid = made.expect("a new name can be made").fid;
+        let (one, two) = (open(&a, fid, READ_WRITE).await, open(&b, fid, READ_WRITE).await);
+        write(&a, one, 0, b"first").await;
+        assert_eq!(read(&b, two, 0, 100).await, b"first");
+        let first = pieces(&a, fid).await[0].1;
+        assert_eq!(pieces(&b, fid).await, [(1, first)]);
+        write(&a, one, MIB - 3, b"second").await;
+        assert_eq!(pieces(&a, fid).await, [(5, first)]);
+        assert_eq!(read(&b, two, MIB - 5, 100).await, b"\0\0second");
+        assert_eq!(size(&b, fid).await, MIB + 3);
+        // Where it is, there is no room: the rest lies elsewhere, and then there again.
+        mark(cluster, first, true).await;
+        write(&b, two, 2 * MIB, b"third").await;
+        let second = pieces(&b, fid).await[1].1;
+        assert_eq!(pieces(&a, fid).await, [(5, first), (9, second)]);
+        assert_ne!(second, first);
+        assert_eq!(read(&a, one, 2 * MIB - 2, 100).await, b"\0\0third");
+        mark(cluster, first, false).await;
+        write(&a, one, 3 * MIB, b"fourth").await;
+        assert_eq!(pieces(&a, fid).await, [(5, first), (13, second)]);
+        for ost in 0..4 {
+            mark(cluster, ost, true).await;
+        }
+        write(&b, two, 4 * MIB, b"fifth").await;
+        assert_eq!(pieces(&b, fid).await, [(5, first), (17, second)], "there is no better place");
+        let whole = read(&a, one, 0, 5 << 20).await;
+        assert_eq!(whole.len() as u64, 4 * MIB + 5);
+        for (at, text) in [(0, "first"), (MIB - 3, "second"), (2 * MIB, "third"), (3 * MIB, "fourth")] {
+            assert_eq!(&whole[at as usize..at as usize + text.len()], text.as_bytes());
+        }
+        // A cut of what the other one has made longer, and a size beyond.
+        set_size(&b, fid, MIB + 1).await.expect("root may");
+        assert_eq!(read(&a, one, MIB - 3, 100).await, b"seco");
+        set_size(&a, fid, 8 * MIB).await.expect("root may");
+        assert_eq!((size(&b, fid).await, read(&b, two, 2 * MIB, 5).await), (8 * MIB, vec![0; 5]));
+        a.migrate(&root(), fid, extending()).await.expect("the owner may");
+        assert_eq!(read(&b, two, MIB - 3, 5).await, b"seco\0");
+        a.files().release(one).await;
+        b.files().release(two).await;
+        assert_eq!(size(&a, fid).await, 8 * MIB);
+    });
 }

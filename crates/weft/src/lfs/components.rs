@@ -82,7 +82,7 @@ fn line(
         if let Some(missing) = missing {
             return Err(Failure::usage(missing));
         }
-        let group = Group::try_parse_from(words)
+        let mut group = Group::try_parse_from(words)
             .map_err(|error| Failure::usage(usage::sentence::<lfs::Arguments>(command, error)))?;
         if group.layout.is_on_mdt(command)? {
             if !parts.is_empty() {
@@ -92,15 +92,16 @@ fn line(
                 let mib = MDT_DATA_BYTES_MAX >> 20;
                 return Err(bad(format!("a component on the MDT ends at {mib} MiB at most")));
             }
-            parts.push(HintPart { end, hint: Hint::default(), on_mdt: true });
+            parts.push(HintPart { end, hint: Hint::default(), on_mdt: true, extension: 0 });
             rest.extend(group.paths.into_iter().map(PathBuf::into_os_string));
             continue;
         }
+        let extension = group.layout.take_extension();
         let mut hint = group.layout.hint(command)?;
         if let Some(HintPart { hint: last, .. }) = parts.last() {
             follow(&mut hint, last, group.layout.names_pool());
         }
-        parts.push(HintPart { end, hint, on_mdt: false });
+        parts.push(HintPart { end, hint, on_mdt: false, extension });
         rest.extend(group.paths.into_iter().map(PathBuf::into_os_string));
     }
     Ok(Line { rest, parts })
@@ -163,8 +164,12 @@ mod tests {
                 .expect("they are fine");
         assert_eq!(rest, ["lfs", "setstripe", "f", "g"]);
         let expected = [(1 << 20, 1), (1 << 30, 4), (u64::MAX, -1)];
-        let expected =
-            expected.map(|(end, count)| HintPart { end, hint: hint(count, 131_072), on_mdt: false });
+        let expected = expected.map(|(end, count)| HintPart {
+            end,
+            hint: hint(count, 131_072),
+            on_mdt: false,
+            extension: 0,
+        });
         assert_eq!(parts, expected);
         let (_, parts) =
             check("lfs setstripe -E 1M -p flash -E 1G -c 4 -E 2G -i 3 -E 3G -p disk -E -1 -p none f")
@@ -177,9 +182,18 @@ mod tests {
         let shown: Vec<_> =
             parts.iter().map(|part| (part.end, part.on_mdt, part.hint.stripe_count)).collect();
         assert_eq!(shown, [(65_536, true, 0), (u64::MAX, false, 2)]);
-        for bad in
-            ["-E 64K -L mdt -c 2 -E -1 f", "-E 2M -L mdt -E -1 f", "-E 1M -E 2M -L mdt f", "-E 64K -L x f"]
-        {
+        let (_, parts) = check("lfs setstripe -z 64M -E 1G -E -1 --ext-size=256M f")
+            .expect("components")
+            .expect("they are fine");
+        let shown: Vec<_> = parts.iter().map(|part| (part.end, part.extension)).collect();
+        assert_eq!(shown, [(1 << 30, 64 << 20), (u64::MAX, 256 << 20)]);
+        for bad in [
+            "-E 64K -L mdt -c 2 -E -1 f",
+            "-E 64K -L mdt -z 64K -E -1 f",
+            "-E 2M -L mdt -E -1 f",
+            "-E 1M -E 2M -L mdt f",
+            "-E 64K -L x f",
+        ] {
             assert!(check(&format!("lfs setstripe {bad}")).is_some_and(|line| line.is_err()), "{bad}");
         }
         let said = |line: &str| check(line).and_then(Result::err).unwrap_or_default();
@@ -189,7 +203,7 @@ mod tests {
         );
         let told = said("lfs migrate -E 1M --comp-flags=prefer f");
         assert!(told.starts_with("error: migrate: --comp-flags is not available yet: "), "{told}");
-        for bad in ["-E 2M -E 1M f", "-E 1000 f", "-E x f", "-E 1M -z 64M f", "-E 1M -c x f", "f -E"] {
+        for bad in ["-E 2M -E 1M f", "-E 1000 f", "-E x f", "-E 1M -z 1000 f", "-E 1M -c x f", "f -E"] {
             assert!(check(&format!("lfs setstripe {bad}")).is_some_and(|line| line.is_err()), "{bad}");
         }
         let mut words = ["lfs", "getstripe", "-I2", "-I", "f"].map(OsString::from);

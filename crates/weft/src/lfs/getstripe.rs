@@ -41,6 +41,9 @@ pub struct Arguments {
     /// Only where each component starts
     #[arg(long)]
     component_start: bool,
+    /// Only by how much the first component that extends itself does so, or with `-I2` that one
+    #[arg(short = 'z', long, visible_alias = "ext-size")]
+    extension_size: bool,
     /// Only the flags of each component
     #[arg(long)]
     component_flags: bool,
@@ -174,6 +177,7 @@ fn style(arguments: &Arguments) -> Result<Style, Failure> {
         (arguments.component_end, Value::End),
         (arguments.component_start, Value::Start),
         (arguments.component_flags, Value::Flags),
+        (arguments.extension_size, Value::Extension),
         (arguments.component_id == Some(0), Value::Id),
     ];
     let composite = values.into_iter().find(|(asked, _)| *asked).map(|(_, value)| value);

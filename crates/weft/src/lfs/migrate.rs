@@ -102,10 +102,18 @@ fn as_hint(layout: &FileLayout) -> Hint {
         };
         // Of what lies on the MDT nothing is asked for.
         let hint = if part.on_mdt { Hint::default() } else { hint };
-        HintPart { end: part.end, hint, on_mdt: part.on_mdt }
+        HintPart { end: part.end, hint, on_mdt: part.on_mdt, extension: 0 }
     };
-    if !layout.components.is_empty() {
-        return Hint { parts: layout.components.iter().map(part).collect(), ..Hint::default() };
+    let mut parts: Vec<HintPart> = Vec::new();
+    for component in &layout.components {
+        match parts.last_mut().filter(|_| component.extension > 0) {
+            // Together with what it extends into.
+            Some(before) => (before.end, before.extension) = (component.end, component.extension),
+            None => parts.push(part(component)),
+        }
+    }
+    if !parts.is_empty() {
+        return Hint { parts, ..Hint::default() };
     }
     Hint {
         stripe_count: i32::try_from(layout.osts.len()).unwrap_or(i32::MAX),
@@ -225,8 +233,8 @@ mod tests {
         };
         let components = vec![component(0, 65_536, 0, true), component(65_536, u64::MAX, 3, false)];
         let parts = vec![
-            HintPart { end: 65_536, hint: Hint::default(), on_mdt: true },
-            HintPart { end: u64::MAX, hint: wish, on_mdt: false },
+            HintPart { end: 65_536, hint: Hint::default(), on_mdt: true, extension: 0 },
+            HintPart { end: u64::MAX, hint: wish, on_mdt: false, extension: 0 },
         ];
         let composite = FileLayout { components, ..plain };
         assert_eq!(as_hint(&composite), Hint { parts, ..Hint::default() });

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::lfs::Outcome;
 use crate::lfs::why_refused;
 use crate::pools;
-use crate::size::stripe_size;
+use crate::size::{extension_size, stripe_size};
 
 /// Make a file with a layout, or set what new files in a directory get.
 #[derive(clap::Args)]
@@ -54,6 +54,9 @@ pub struct LayoutArguments {
     /// Where the bytes lie: mdt, of a first component, or raid0, on OSTs
     #[arg(short = 'L', long = "layout", value_name = "PATTERN")]
     pattern: Option<Pattern>,
+    /// Bytes that a component gets at a time, a multiple of 64K: where its OSTs are full it goes on elsewhere
+    #[arg(short = 'z', long, visible_alias = "ext-size", value_name = "SIZE", value_parser = extension_size)]
+    extension_size: Option<u64>,
 }
 
 /// Where the bytes of a component lie.
@@ -115,6 +118,11 @@ impl LayoutArguments {
         self.pool.is_some()
     }
 
+    /// By how much the component extends itself; 0 if it does not. What they say else is about one that does not.
+    pub fn take_extension(&mut self) -> u64 {
+        self.extension_size.take().unwrap_or(0)
+    }
+
     /// Whether the bytes are to lie on the MDT; of anything else nothing may be said then.
     pub fn is_on_mdt(&self, command: &str) -> Result<bool, Failure> {
         let is_on_mdt = self.pattern == Some(Pattern::Mdt);
@@ -133,6 +141,11 @@ impl LayoutArguments {
         if self.pattern == Some(Pattern::Mdt) {
             return Err(Failure::usage(format!(
                 "error: {command}: -L mdt is for a first component: -E END -L mdt -E -1"
+            )));
+        }
+        if self.extension_size.is_some() {
+            return Err(Failure::usage(format!(
+                "error: {command}: -z is for a component of a file on OSTs: -E END -z SIZE"
             )));
         }
         let pool = self.pool.as_deref().map_or(Ok(String::new()), |pool| pools::of_layout(command, pool))?;

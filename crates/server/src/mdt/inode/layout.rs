@@ -33,7 +33,7 @@ fn put_component(out: &mut Vec<u8>, component: &Component) {
     out.extend_from_slice(&component.id.to_key());
     out.extend_from_slice(&component.start.to_le_bytes());
     out.extend_from_slice(&component.end.to_le_bytes());
-    out.extend_from_slice(&component.pattern.to_u32().to_le_bytes());
+    out.extend_from_slice(&component.pattern_number().to_le_bytes());
     out.extend_from_slice(&component.stripe_size.to_le_bytes());
     out.push(if component.overstriped { FLAG_OVERSTRIPED } else { 0 });
     out.extend_from_slice(&(component.targets.len() as u16).to_le_bytes());
@@ -48,6 +48,13 @@ fn put_component(out: &mut Vec<u8>, component: &Component) {
     put_text(out, &component.pool);
     if let Some(wanted) = &component.wanted {
         put_hint(out, wanted);
+    }
+    if component.extension > 0 {
+        if component.wanted.is_some() {
+            // A hint without parts ends where they are counted.
+            out.extend_from_slice(&0_u16.to_le_bytes());
+        }
+        out.extend_from_slice(&component.extension.to_le_bytes());
     }
 }
 
@@ -84,7 +91,9 @@ fn take_component(from: &mut Reader) -> Option<Component> {
         pattern if pattern.has_wish() => Some(Box::new(take_hint_from(from)?)),
         _ => None,
     };
-    Some(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool, wanted })
+    // What is shorter is of a version that knows none, or damaged in what a newer one has added.
+    let extension = if from.is_empty() { 0 } else { from.take().ok()? };
+    Some(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool, wanted, extension })
 }
 
 fn take_target(from: &mut Reader) -> Option<DataTarget> {
@@ -104,6 +113,9 @@ pub(super) fn put_hint(out: &mut Vec<u8>, hint: &LayoutHint) {
         for part in &hint.parts {
             out.extend_from_slice(&part.end.to_le_bytes());
             put_hint_values(out, &part.hint(), if part.on_mdt { FLAG_ON_MDT } else { 0 });
+        }
+        if hint.parts.iter().any(|part| part.extension > 0) {
+            hint.parts.iter().for_each(|part| out.extend_from_slice(&part.extension.to_le_bytes()));
         }
     }
 }
@@ -140,6 +152,11 @@ fn take_hint_from(from: &mut Reader) -> Option<LayoutHint> {
         Some(HintPart { on_mdt: flags & FLAG_ON_MDT != 0, ..HintPart::new(end, hint) })
     };
     hint.parts = (0..count).map(|_| part(from)).collect::<Option<_>>()?;
+    if count > 0 && !from.is_empty() {
+        for part in &mut hint.parts {
+            part.extension = from.take().ok()?;
+        }
+    }
     Some(hint)
 }
 
@@ -214,16 +231,19 @@ mod tests {
     #[test]
     fn components_without_objects_and_hints_with_parts_give_themselves_back() {
         let part = HintPart::new(1 << 20, LayoutHint { stripe_count: -1, ..LayoutHint::default() });
+        let extending = HintPart { extension: 1 << 26, ..part.clone() };
         let hint =
-            LayoutHint { parts: vec![HintPart::mdt(65_536), part.clone(), part], ..LayoutHint::default() };
+            LayoutHint { parts: vec![HintPart::mdt(65_536), part, extending], ..LayoutHint::default() };
         let mut record = Vec::new();
         put_hint(&mut record, &hint);
         assert_eq!(take_hint(record.into()), Some(hint));
         let first = layout().components[0].id;
         let wanted = LayoutHint { stripe_size: 65_536, stripe_count: 4, ..LayoutHint::default() };
         let mut grows = layout();
-        grows.components[1].end = 1 << 30;
-        grows.components.push(Component::without_objects(first, (1 << 30, 1 << 40), Some(wanted)));
+        let extension = 1 << 26;
+        (grows.components[1].end, grows.components[1].extension) = (1 << 30, extension);
+        let space = Component::without_objects(first, (1 << 30, 1 << 40), Some(wanted));
+        grows.components.push(Component { extension, ..space });
         grows.components.push(Component::without_objects(first, (1 << 40, u64::MAX), None));
         let mut record = Vec::new();
         put_layout(&mut record, &grows);
@@ -240,11 +260,11 @@ mod tests {
         for len in 0..record.len() {
             assert_eq!(take_layout(record[..len].to_vec().into()), None, "{len}");
         }
-        // One byte more in the first component.
+        // One byte more in the first component, behind how it extends.
         let mut longer = record.clone();
         let (len, end) = (7, 11 + 0x32);
-        longer[len] += 1;
-        longer.insert(end, 0xff);
+        longer[len] += 9;
+        longer.splice(end..end, [0, 0, 0, 0, 0, 0, 0, 0, 0xff]);
         assert_eq!(take_layout(longer.into()), Some(layout()));
         let mut other = record;
         other[0] = 2;

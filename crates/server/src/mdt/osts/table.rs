@@ -9,6 +9,7 @@ use proto::pool::POOLS_MAX;
 use proto::{Code, Fid, Layout, Nid, OstIndex, Pools};
 
 use crate::mdt::allocate::{self, Order};
+use crate::mdt::place;
 use crate::mdt::spill::Spills;
 
 /// One state of the configuration.
@@ -79,21 +80,21 @@ impl Table {
         })
     }
 
-    /// See [`allocate::place`].
+    /// See [`place::place`].
     pub fn place(
         &self,
         layout: &Layout,
         range: (u64, u64),
         fresh: impl FnMut() -> Result<Fid, Code>,
     ) -> Result<Option<Layout>, Code> {
-        let made = allocate::place(layout, range, &self.order, fresh);
+        let made = place::place(layout, range, &self.order, fresh);
         for wanted in layout.components.iter().filter_map(|component| component.wanted.as_deref()) {
             self.look(&made, wanted);
         }
         if let Ok(Some(made)) = &made {
-            let pairs = layout.components.iter().zip(&made.components);
-            let placed = pairs.filter(|(before, now)| !before.is_placed() && now.is_placed());
-            let wanted = placed.filter_map(|(before, _)| before.wanted.as_deref());
+            let is_new = |id: &Fid| layout.ids().all(|known| known != *id);
+            let placed = made.components.iter().filter(|of| of.is_placed() && is_new(&of.id));
+            let wanted = placed.filter_map(|of| layout.touched(of.start, 1).next()?.wanted.as_deref());
             wanted.for_each(|wanted| self.spills.count(wanted, &self.order));
         }
         made

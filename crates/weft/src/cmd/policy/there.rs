@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn components() {
-        let part = |end, hint, on_mdt| HintPart { end, hint, on_mdt };
+        let part = |end, hint, on_mdt| HintPart { end, hint, on_mdt, extension: 0 };
         let hint = Hint {
             parts: vec![
                 part(1 << 16, Hint::default(), true),

@@ -18,6 +18,8 @@ pub(super) enum Value {
     End,
     /// Its flags.
     Flags,
+    /// By how much it extends another one.
+    Extension,
 }
 
 /// Whether the components are what is to be printed; otherwise a file is shown like its last one that has objects.
@@ -52,7 +54,11 @@ impl Pattern {
 }
 
 fn flags(component: &ComponentLayout) -> &'static str {
-    if component.id.is_some() { "init" } else { "0" }
+    match (component.extension > 0, component.id.is_some()) {
+        (true, _) => "extension",
+        (false, true) => "init",
+        (false, false) => "0",
+    }
 }
 
 /// The text for a file.
@@ -68,8 +74,12 @@ pub(super) fn file(layout: &FileLayout, style: Style) -> String {
     if whole {
         header(&mut text, layout.generation, layout.components.len(), places.as_ref().map(|at| (at, "0")));
     }
+    // Without an id it is the first one that has it.
+    let extending = layout.components.iter().position(|component| component.extension > 0);
+    let extending = extending.filter(|_| style.composite == Some(Value::Extension) && style.id == 0);
+    let only = extending.map_or(style.id, |at| at as u32 + 1);
     for (id, component) in (1..).zip(&layout.components) {
-        if style.id != 0 && style.id != id {
+        if only != 0 && only != id {
             continue;
         }
         let value = match style.composite {
@@ -77,6 +87,7 @@ pub(super) fn file(layout: &FileLayout, style: Style) -> String {
             Some(Value::Start) => Some(component.start.to_string()),
             Some(Value::End) => Some(end(component.end)),
             Some(Value::Flags) => Some(flags(component).to_owned()),
+            Some(Value::Extension) => Some(component.extension.to_string()),
             Some(Value::Count) | None => None,
         };
         if let Some(value) = value {
@@ -127,7 +138,10 @@ fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) 
     let of_component = if component.id.is_some() && !component.on_mdt { layout.generation } else { 0 };
     let values = [
         (count, "lmm_stripe_count:  ", component.stripe_count.to_string()),
-        (size, "lmm_stripe_size:   ", component.stripe_size.to_string()),
+        match component.extension {
+            0 => (size, "lmm_stripe_size:   ", component.stripe_size.to_string()),
+            extension => (size, "lmm_extension_size: ", extension.to_string()),
+        },
         (
             shape,
             "lmm_pattern:       ",
@@ -176,40 +190,67 @@ fn first(component: &ComponentLayout) -> i32 {
     if component.on_mdt { 0 } else { component.start_index }
 }
 
+/// The parts of a layout as Lustre has them, each with where it starts: what extends itself is two.
+fn shown(parts: &[HintPart]) -> Vec<(u64, HintPart)> {
+    let mut all = Vec::new();
+    let mut start = 0;
+    for part in parts {
+        let mut part = part.clone();
+        if part.extension > 0 {
+            // Only the first one has bytes from the beginning.
+            let end = if start == 0 { part.extension.min(part.end) } else { start };
+            all.push((start, HintPart { end, extension: 0, ..part.clone() }));
+            start = end;
+            part.extension = if end == part.end { 0 } else { part.extension };
+        }
+        let end = part.end;
+        if start < end {
+            all.push((start, part));
+        }
+        start = end;
+    }
+    all
+}
+
 /// The text for a directory whose new files have `parts`.
 pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
+    let parts = &shown(parts);
     let mut text = String::new();
     let whole = style.composite.is_none() && style.fields == Fields::ALL;
     if style.composite == Some(Value::Count) {
         line(&mut text, format_args!("{}", parts.len()));
         return text;
     }
-    let sizes = parts.iter().map(|part| (part.hint.pool.as_str(), part.hint.osts.len()));
+    let sizes = parts.iter().map(|(_, part)| (part.hint.pool.as_str(), part.hint.osts.len()));
     let places = style.detail.filter(|_| whole).map(|_| Places::of(sizes));
     if whole {
         header(&mut text, 0, parts.len(), places.as_ref().map(|at| (at, "")));
     }
-    let mut start = 0;
-    for (number, part) in parts.iter().enumerate() {
+    for (number, (start, part)) in parts.iter().enumerate() {
         let hint = &part.hint;
+        let flags = if part.extension > 0 { "extension" } else { "0" };
         match style.composite {
             Some(Value::Start) => line(&mut text, format_args!("{start}")),
             Some(Value::End) => line(&mut text, format_args!("{}", end(part.end))),
             Some(Value::Id) => line(&mut text, format_args!("N/A")),
-            Some(Value::Flags) => line(&mut text, format_args!("0")),
+            Some(Value::Flags) => line(&mut text, format_args!("{flags}")),
+            Some(Value::Extension) => line(&mut text, format_args!("{}", part.extension)),
             Some(Value::Count) => {}
             None => {
                 if whole {
                     line(&mut text, format_args!("{}lcme_id:             N/A", bullet(places.as_ref())));
                     line(&mut text, format_args!("    lcme_mirror_id:      N/A"));
-                    line(&mut text, format_args!("    lcme_flags:          0"));
+                    line(&mut text, format_args!("    lcme_flags:          {flags}"));
                     line(&mut text, format_args!("    lcme_extent.e_start: {start}"));
                     line(&mut text, format_args!("    lcme_extent.e_end:   {}", end(part.end)));
                     places.iter().for_each(|places| places.entry(&mut text, number));
                 }
                 let values = [
                     (style.fields.count, "stripe_count:  ", hint.stripe_count.to_string()),
-                    (style.fields.size, "stripe_size:   ", size_of(part).to_string()),
+                    match part.extension {
+                        0 => (style.fields.size, "stripe_size:   ", size_of(part).to_string()),
+                        extension => (style.fields.size, "extension_size: ", extension.to_string()),
+                    },
                     (
                         style.fields.pattern,
                         "pattern:       ",
@@ -231,7 +272,6 @@ pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
                 }
             }
         }
-        start = part.end;
     }
     text
 }
@@ -263,6 +303,7 @@ mod tests {
             pool: String::new(),
             on_mdt: false,
             released: false,
+            extension: 0,
         };
         let second = ComponentLayout {
             start: 1 << 20,
@@ -397,8 +438,8 @@ mod tests {
             ..Default::default()
         };
         let parts = [
-            HintPart { end: 1 << 20, hint: hint("flash"), on_mdt: false },
-            HintPart { end: u64::MAX, hint: hint(""), on_mdt: false },
+            HintPart { end: 1 << 20, hint: hint("flash"), on_mdt: false, extension: 0 },
+            HintPart { end: u64::MAX, hint: hint(""), on_mdt: false, extension: 0 },
         ];
         let text = directory(&parts, Style { detail: Some(proto::Fid::ZERO), ..PLAIN });
         let head = [
@@ -449,6 +490,52 @@ mod tests {
         ];
         assert!(text.contains(&expected.join("\n")), "{text}");
         assert!(!text.contains("lmm_objects"), "{text}");
+    }
+
+    /// The values are those of the example in Lustre's manual.
+    #[test]
+    fn what_extends_itself_has_two_components() {
+        let mut layout = layout();
+        let first = ComponentLayout { end: 64 << 20, ..layout.components[0].clone() };
+        let space = ComponentLayout { stripe_count: 0, ..layout.components[1].clone() };
+        let empty = ComponentLayout { start: 1 << 30, end: 1 << 30, stripe_count: 1, ..space.clone() };
+        layout.components = vec![
+            first,
+            ComponentLayout { start: 64 << 20, end: 1 << 30, extension: 64 << 20, ..space.clone() },
+            empty,
+            ComponentLayout { start: 1 << 30, extension: 256 << 20, ..space },
+        ];
+        let get = |composite, id| file(&layout, Style { composite, id, ..PLAIN });
+        assert_eq!(get(Some(Value::Flags), 0), "init\nextension\n0\nextension\n");
+        assert_eq!(
+            (get(Some(Value::Extension), 0), get(Some(Value::Extension), 4)),
+            ("67108864\n".into(), "268435456\n".into())
+        );
+        let expected = [
+            "    lcme_id:             2",
+            "    lcme_mirror_id:      0",
+            "    lcme_flags:          extension",
+            "    lcme_extent.e_start: 67108864",
+            "    lcme_extent.e_end:   1073741824",
+            "      lmm_stripe_count:  0",
+            "      lmm_extension_size: 67108864",
+            "      lmm_pattern:       raid0",
+            "      lmm_layout_gen:    0",
+            "      lmm_stripe_offset: -1",
+            "",
+        ];
+        let text = get(None, 2);
+        assert!(text.contains(&expected.join("\n")), "{text}");
+        let hint = fuse::control::Hint { stripe_count: 1, stripe_size: 1 << 20, ..Default::default() };
+        let part = |end, extension| HintPart { end, hint: hint.clone(), on_mdt: false, extension };
+        let parts = [part(1 << 30, 64 << 20), part(u64::MAX, 256 << 20)];
+        let of = |composite| directory(&parts, Style { composite: Some(composite), ..PLAIN });
+        assert_eq!(of(Value::Flags), "0\nextension\n0\nextension\n");
+        assert_eq!(of(Value::Start), "0\n67108864\n1073741824\n1073741824\n");
+        assert_eq!(of(Value::End), "67108864\n1073741824\n1073741824\nEOF\n");
+        let text = directory(&parts, PLAIN);
+        let line = "      stripe_count:  1       extension_size: 67108864       pattern:       raid0       stripe_offset: -1\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]
