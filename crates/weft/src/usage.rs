@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn what_is_not_available_is_told_from_what_is_not_known() {
         let said = |command, argument: &str| not_yet(command, Some(&ContextValue::String(argument.into())));
-        let told = "error: setstripe: -z is not available yet: there are no files that extend themselves";
-        assert_eq!(said("setstripe", "-z").as_deref(), Some(told));
+        let told = "error: setstripe: -N is not available yet: there are no mirrors";
+        assert_eq!(said("setstripe", "-N").as_deref(), Some(told));
         assert_eq!((said("setstripe", "-Q"), said("df", "-E")), (None, None));
         let words = |word: &str| no_command("lfs", &[word.into()], &["quota"]).message;
         assert_eq!(words("quota"), "error: quota: not available yet; \"lfs help\" lists what is");

@@ -230,11 +230,13 @@ mod tests {
             pool: "disk".into(),
             on_mdt,
             released: false,
+            extension: 0,
         };
-        let components = vec![component(0, 65_536, 0, true), component(65_536, u64::MAX, 3, false)];
+        let space = ComponentLayout { extension: 1 << 26, ..component(1 << 30, u64::MAX, 0, false) };
+        let components = vec![component(0, 65_536, 0, true), component(65_536, 1 << 30, 3, false), space];
         let parts = vec![
             HintPart { end: 65_536, hint: Hint::default(), on_mdt: true, extension: 0 },
-            HintPart { end: u64::MAX, hint: wish, on_mdt: false, extension: 0 },
+            HintPart { end: u64::MAX, hint: wish, on_mdt: false, extension: 1 << 26 },
         ];
         let composite = FileLayout { components, ..plain };
         assert_eq!(as_hint(&composite), Hint { parts, ..Hint::default() });
