@@ -98,7 +98,11 @@ impl Objects {
         (time, eras): (Timestamp, &Eras),
     ) -> Result<Vec<ObjectAttr>> {
         let (size, cuts) = (resize.size(), matches!(resize, Resize::To(_)));
-        let last = size.checked_sub(1).and_then(|last| layout.locate(last)).map(|(place, _)| place);
+        let last = match size.checked_sub(1) {
+            // Without an object there nobody would tell the size.
+            Some(last) => Some(layout.locate(last).ok_or(Error::Refused(Code::Io))?.0),
+            None => None,
+        };
         let single = layout.object_count() == 1;
         let cut = layout.places().map(|place| async move {
             let wanted = layout.object_size(place.object, size);

@@ -94,6 +94,10 @@ impl OpenFiles {
             self.names.layouts.placed(file, (range.start, range.end - range.start)).await?;
             self.names.layouts.current(file).await?;
             let layout = self.names.data.back.placed(file).await?;
+            // It may have been moved since, to where it has no objects yet.
+            if !layout.is_placed(range.start, range.end - range.start) {
+                continue;
+            }
             match self.names.data.extents.reserve_locked(file, &layout, range.clone(), zero, call).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 done => return done,

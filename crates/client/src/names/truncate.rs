@@ -66,10 +66,6 @@ impl Sizes {
                     let mut inner = file.inner.lock();
                     inner.reopened = inner.reopened.max(answered.transno);
                 }
-                // The object that holds the last byte tells the size.
-                if let Some(last) = size.checked_sub(1) {
-                    self.layouts.placed(&file, (last, 1)).await?;
-                }
                 let mut dropped = false;
                 let sum = self.cut_objects(&file, (resize, &mut dropped), call).await;
                 if let Err(error) = sum
@@ -96,8 +92,16 @@ impl Sizes {
         call: Call,
     ) -> Result<Sum> {
         let mut relaying = Relaying::default();
+        let last = resize.size().checked_sub(1);
         loop {
+            // The object that holds the last byte tells the size: where the data was moved to meanwhile there may be none yet.
+            if let Some(last) = last {
+                self.layouts.placed(file, (last, 1)).await?;
+            }
             let layout = self.data.back.placed(file).await?;
+            if last.is_some_and(|last| !layout.is_placed(last, 1)) {
+                continue;
+            }
             match self.data.extents.cut(file, &layout, (resize, dropped), call).await {
                 Err(error) if self.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 cut => return cut,

@@ -4,13 +4,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{AttrChange, Client, Handle, OpenFlags, Seek, TimeSet};
+use client::{Allocation, AttrChange, Client, Handle, OpenFlags, Seek, TimeSet};
 use parking_lot::Mutex;
-use proto::layout::LayoutHint;
+use proto::layout::{HintPart, LayoutHint};
 use proto::{Fid, Layout, TargetId, Timestamp};
-use rt::Rt;
 use rt::sim::{Handle as World, Rng};
 use rt::wait::join_all;
+use rt::{BoxFuture, Rt};
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::scenario::on;
 use weft_sim::workload::{READ, READ_WRITE, root};
@@ -127,6 +127,43 @@ fn a_time_that_was_set_does_not_move_along() {
             }
         }
     });
+}
+
+/// Where a file ends is told by the object that holds its last byte. A file that is moved meanwhile may have no object there.
+#[test]
+fn a_file_that_grows_while_it_is_moved_is_as_long_as_was_said() {
+    for step in 0..80 {
+        check(step, async |cluster, _| {
+            let (_, user) = cluster.mount("user").await;
+            let (rt, other) = cluster.mount("other").await;
+            cluster.osts_are_known(&user).await;
+            let (fid, handle) = make(&user, b"f").await;
+            user.files().write(handle, 0, b"short").await.expect("there is room");
+            let own = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+            let parts =
+                vec![HintPart::new(2 << 16, hint(1, 1 << 16)), HintPart::new(u64::MAX, hint(2, 1 << 16))];
+            let wanted = LayoutHint { parts, ..LayoutHint::default() };
+            let size = 700_000 + step;
+            let moved = async || user.migrate(&root(), fid, wanted.clone()).await.expect("the owner may");
+            let grown = async || {
+                rt.sleep(Duration::from_micros(step / 2 * 150)).await;
+                if step % 2 == 0 {
+                    let change = AttrChange { size: Some(size), ..AttrChange::default() };
+                    other.files().setattr(&root(), fid, change, Some(own)).await.expect("root may");
+                } else {
+                    let reserve = Allocation::Reserve { keep_size: false };
+                    other.files().allocate(own, size - 9, 9, reserve).await.expect("there is room");
+                }
+            };
+            let both: [BoxFuture<()>; 2] = [Box::pin(moved()), Box::pin(grown())];
+            join_all(both).await;
+            for client in [&user, &other] {
+                let told = client.names().getattr(fid).await.expect("it is there");
+                assert_eq!(told.size, size, "step {step}");
+            }
+            assert_eq!(read(&user, handle, 0).await[..6], *b"short\0");
+        });
+    }
 }
 
 /// A mover that is lost at whichever moment leaves a file that everybody can use, with its data where it was or where it
