@@ -9,7 +9,7 @@ use proto::wire::messages::SetAttr;
 use crate::data::{FileRef, Resize, Span};
 use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
-use crate::{Allocation, Error, Handle, Result};
+use crate::{Allocation, AttrChange, Caller, Error, Handle, Result, TimeSet};
 
 impl OpenFiles {
     /// fallocate. Space that was reserved is there for later writes to it, however full the OSTs are then; behind the
@@ -32,19 +32,23 @@ impl OpenFiles {
             true => Some(self.writer.permitted(file, Span::new(offset, len)).await?),
             false => None,
         };
-        if !keep_size {
-            self.grow(&open, file, end).await?;
+        let has_grown = !keep_size && self.grow(&open, file, end).await?;
+        self.reserve_range(&open, file, offset..end, zero).await?;
+        if !has_grown {
+            // As on local file systems, the times change even where nothing of the data does.
+            let change = AttrChange { mtime: Some(TimeSet::Now), ..AttrChange::default() };
+            drop(self.names.setattr(&Caller::root(), open.fid, change, None).await?);
         }
-        self.reserve_range(&open, file, offset..end, zero).await
+        Ok(())
     }
 
-    /// Makes a file at least `size` bytes long.
-    async fn grow(&self, open: &OpenFile, file: &FileRef, size: u64) -> Result<()> {
+    /// Makes a file at least `size` bytes long. Whether it was shorter.
+    async fn grow(&self, open: &OpenFile, file: &FileRef, size: u64) -> Result<bool> {
         let mut relaying = Relaying::default();
         loop {
             let layout = self.names.layouts.current(file).await?;
             match self.names.data.objects.true_size(file, &layout).await {
-                Ok(true_size) if true_size >= size => return Ok(()),
+                Ok(true_size) if true_size >= size => return Ok(false),
                 // Somebody else may make it longer until the locks are had: only what is missing then is added.
                 Ok(_) => break,
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
@@ -61,7 +65,7 @@ impl OpenFiles {
             .sizes
             .truncate(&open.opener, (set, Some(open.fences)), Resize::AtLeast(size))
             .await
-            .map(|_| ())
+            .map(|_| true)
     }
 
     async fn punch_hole(&self, open: &OpenFile, file: &FileRef, range: Range<u64>) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Ranges of files: where data is, space that is reserved, copies between files.
 
-use client::{Allocation, Client, Handle, Seek};
+use client::{Allocation, AttrChange, Client, Handle, Seek, TimeSet};
 use proto::layout::LayoutHint;
-use proto::{Code, Fid};
+use proto::{Code, Fid, Timestamp};
 
 use crate::world::*;
 
@@ -21,6 +21,27 @@ async fn file(client: &Client, name: &[u8], count: i32) -> (Fid, Handle) {
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8 + 1).collect()
+}
+
+#[test]
+fn space_that_is_reserved_changes_times_and_nothing_else() {
+    let world = World::real(1, 3);
+    let client = world.mount();
+    world.run(async {
+        let (fid, handle) = file(&client, b"f", 3).await;
+        client.files().write(handle, 0, &pattern(100_000)).await.expect("there is room");
+        let old = Timestamp { secs: 7, nanos: 0 };
+        for (offset, keep_size) in [(0, false), (0, true), (200_000, true)] {
+            let change = AttrChange { mtime: Some(TimeSet::At(old)), ..AttrChange::default() };
+            let before = client.files().setattr(&root(), fid, change, None).await.expect("root may");
+            let before = (before.ctime, before.size);
+            let what = Allocation::Reserve { keep_size };
+            client.files().allocate(handle, offset, 50_000, what).await.expect("there is room");
+            let after = client.names().getattr(fid).await.expect("it is there");
+            assert!(after.mtime > old && after.ctime > before.0, "{offset}, {keep_size}: {after:?}");
+            assert_eq!(after.size, before.1);
+        }
+    });
 }
 
 #[test]

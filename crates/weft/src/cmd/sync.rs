@@ -23,7 +23,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     for mount in mounts {
         ask::order(&mount, control::SYNC).map_err(|error| {
-            Failure::new(format!("{}: {}", mount.path.display(), crate::control::describe(&error)))
+            let told = crate::control::describe(&error);
+            Failure::new(format!(
+                "{}: {told}; the log of the mount says what is not durable, and why",
+                mount.path.display()
+            ))
         })?;
     }
     Ok(u8::from(left_out))

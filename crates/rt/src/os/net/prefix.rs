@@ -46,9 +46,10 @@ impl Prefix {
         let magic = MAGIC.to_le_bytes();
         match bytes.iter().zip(&magic).all(|(byte, expected)| byte == expected) {
             true => Ok(()),
-            false => {
-                Err(nonsense(format!("a frame begins with {:02x?}", &bytes[..bytes.len().min(magic.len())])))
-            }
+            false => Err(nonsense(format!(
+                "this is not the protocol of weft: a frame begins with {:02x?}",
+                &bytes[..bytes.len().min(magic.len())]
+            ))),
         }
     }
 
