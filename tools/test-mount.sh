@@ -169,6 +169,13 @@ t_extending() {
   "$LFS" migrate d/f
   [ "$(ends d/f)" = "4194304 EOF " ]
   cmp "$work/random" d/f
+  # Found as Lustre's manual has it.
+  found() { "$LFS" find "$mnt/sel" "$@" | sort | tr '\n' ' '; }
+  [ "$(found -z 1M)" = "$mnt/sel/d/f " ]
+  [ "$(found -z +1M -type f)" = "$mnt/sel/f " ]
+  [ "$(found --comp-flags extension)" = "$mnt/sel/d/f $mnt/sel/f " ]
+  [ "$(found -component-count 3)" = "$mnt/sel/f " ]
+  [ "$(found -E 4M)" = "$mnt/sel/d/f " ]
   must_fail 2 "$LFS" setstripe -z 64M -c 1 g
   must_fail 2 "$LFS" setstripe -E 64K -L mdt -z 64K -E -1 g
   must_fail 2 "$LFS" setstripe -E -1 -z 1000 g

@@ -29,7 +29,7 @@
 //! | `weft.advise` | file | | [`Advice`]: the OSTs are told | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
-use proto::layout::{self, Component, Layout, LayoutHint, Pattern};
+use proto::layout::{self, Component, Layout, LayoutHint, Pattern, Shown};
 use proto::wire::messages::{DefaultLayout, Space};
 use proto::{ConfigCopy, OstIndex, TargetId, TargetKind};
 use serde::{Deserialize, Serialize};
@@ -372,41 +372,22 @@ impl FileLayout {
             pool: component.pool.clone(),
             on_mdt: component.pattern == Pattern::Mdt,
             released: is_released.then(|| component.wish().stripe_count),
-            components: if is_composite { ComponentLayout::all(layout) } else { Vec::new() },
+            components: layout.shown().filter(|_| is_composite).map(ComponentLayout::of).collect(),
         })
     }
 }
 
 impl ComponentLayout {
-    /// The components of a layout as Lustre has them: in front of space to extend into stands what extends, without bytes if it has none
-    /// yet.
-    fn all(layout: &Layout) -> Vec<ComponentLayout> {
-        let mut all = Vec::new();
-        let mut extends = false;
-        for component in layout.components.iter().filter(|of| of.pattern != Pattern::Nothing) {
-            let shown = ComponentLayout::of(component);
-            let is_space = component.pattern == Pattern::Pending && component.extension > 0;
-            if is_space && !extends {
-                all.push(ComponentLayout { end: shown.start, ..shown.clone() });
-            }
-            all.push(match is_space {
-                true => ComponentLayout { stripe_count: 0, extension: component.extension, ..shown },
-                false => shown,
-            });
-            extends = component.extends();
-        }
-        all
-    }
-
-    fn of(component: &Component) -> ComponentLayout {
+    fn of(shown: Shown<'_>) -> ComponentLayout {
+        let Shown { component, end, extension } = shown;
         let osts: Vec<u32> = component.osts().map(|ost| ost.0).collect();
         let wanted = component.wanted.as_ref().map(|wanted| wanted.stripe_count);
         let first = osts.first().and_then(|ost| i32::try_from(*ost).ok());
         ComponentLayout {
             start: component.start,
-            end: component.end,
-            id: component.is_placed().then(|| component.id.to_string()),
-            stripe_count: wanted.unwrap_or(osts.len() as i32),
+            end,
+            id: shown.is_init().then(|| component.id.to_string()),
+            stripe_count: if extension > 0 { 0 } else { wanted.unwrap_or(osts.len() as i32) },
             stripe_size: component.stripe_size,
             start_index: first.unwrap_or(-1),
             overstriped: component.overstriped,
@@ -414,7 +395,7 @@ impl ComponentLayout {
             pool: component.pool.clone(),
             on_mdt: component.pattern == Pattern::Mdt,
             released: component.pattern == Pattern::Released,
-            extension: 0,
+            extension,
         }
     }
 }

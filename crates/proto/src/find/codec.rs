@@ -32,6 +32,11 @@ const STRIPE_SIZE: u8 = 29;
 const LAYOUT: u8 = 30;
 const POOL: u8 = 31;
 const PROJECT: u8 = 32;
+const COMPONENT_COUNT: u8 = 33;
+const COMPONENT_START: u8 = 34;
+const COMPONENT_END: u8 = 35;
+const COMPONENT_FLAGS: u8 = 36;
+const EXTENSION_SIZE: u8 = 37;
 
 /// Why bytes are no expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -135,6 +140,14 @@ impl Test {
             Test::Layout(bits) => put_tagged(out, LAYOUT, bits),
             Test::Pool(pool) => put_tagged(out, POOL, pool),
             Test::Project(span) => put_tagged(out, PROJECT, span),
+            Test::ComponentCount(span) => put_tagged(out, COMPONENT_COUNT, span),
+            Test::ComponentStart(span) => put_tagged(out, COMPONENT_START, span),
+            Test::ComponentEnd(span) => put_tagged(out, COMPONENT_END, span),
+            Test::ComponentFlags(wanted, unwanted) => {
+                put_tagged(out, COMPONENT_FLAGS, wanted);
+                unwanted.put(out);
+            }
+            Test::ExtensionSize(span) => put_tagged(out, EXTENSION_SIZE, span),
         }
     }
 }
@@ -174,6 +187,11 @@ fn take_test(tag: u8, from: &mut Reader) -> Result<Test, QueryError> {
         LAYOUT => Test::Layout(from.take()?),
         POOL => Test::Pool(from.take()?),
         PROJECT => Test::Project(from.take()?),
+        COMPONENT_COUNT => Test::ComponentCount(from.take()?),
+        COMPONENT_START => Test::ComponentStart(from.take()?),
+        COMPONENT_END => Test::ComponentEnd(from.take()?),
+        COMPONENT_FLAGS => Test::ComponentFlags(from.take()?, from.take()?),
+        EXTENSION_SIZE => Test::ExtensionSize(from.take()?),
         unknown => return Err(QueryError::Unknown(unknown)),
     })
 }
@@ -246,6 +264,11 @@ mod tests {
             Test::Mdts(vec![0]),
             Test::StripeCount(span),
             Test::StripeSize(span),
+            Test::ComponentCount(span),
+            Test::ComponentStart(span),
+            Test::ComponentEnd(span),
+            Test::ComponentFlags(1, 2),
+            Test::ExtensionSize(span),
             Test::Project(span),
             Test::Layout(1),
             Test::Pool(Bytes::from_static(b"flash")),

@@ -9,7 +9,7 @@ mod glob;
 use bytes::Bytes;
 
 use crate::ids::OstIndex;
-use crate::layout::{Component, Layout, Pattern};
+use crate::layout::{Component, Layout, Pattern, Shown};
 use crate::time::Timestamp;
 use crate::types::{Attr, FileKind, MODE_PERMISSIONS};
 
@@ -71,7 +71,22 @@ pub enum Test {
     Layout(u8),
     /// The pool that the objects of a regular file were taken from.
     Pool(Bytes),
+    /// Components of a regular file, as `lfs getstripe` shows them.
+    ComponentCount(Span),
+    /// Where one of them starts, in bytes.
+    ComponentStart(Span),
+    /// Where one of them ends, in bytes; [`u64::MAX`] for no end.
+    ComponentEnd(Span),
+    /// One of them has all of the flags, and none of the others: `COMPONENT_*` bits.
+    ComponentFlags(u8, u8),
+    /// Bytes by which one of them is extended.
+    ExtensionSize(Span),
 }
+
+/// A component has objects.
+pub const COMPONENT_INIT: u8 = 1 << 0;
+/// It is space to extend into.
+pub const COMPONENT_EXTENSION: u8 = 1 << 1;
 
 /// One component, striped without objects that share an OST on purpose.
 pub const LAYOUT_RAID0: u8 = 1 << 0;
@@ -254,6 +269,14 @@ impl Test {
     pub fn is_of_layout(&self) -> bool {
         use Test::{Layout, Osts, Pool, StripeCount, StripeSize};
         matches!(self, Osts(_) | StripeCount(_) | StripeSize(_) | Layout(_) | Pool(_))
+            || self.is_of_component()
+    }
+
+    fn is_of_component(&self) -> bool {
+        use Test::{ComponentCount, ComponentEnd, ComponentFlags, ComponentStart, ExtensionSize};
+        let spans =
+            matches!(self, ComponentCount(_) | ComponentStart(_) | ComponentEnd(_) | ExtensionSize(_));
+        spans || matches!(self, ComponentFlags(..))
     }
 
     fn judge(&self, subject: &Subject<'_>) -> Verdict {
@@ -299,9 +322,28 @@ impl Test {
             Test::StripeSize(span) => of_last(&|last| span.holds(last.stripe_size.into())),
             Test::Layout(bits) => bits & layout_bits(layout, last) != 0,
             Test::Pool(pool) => of_last(&|last| last.pool.as_bytes() == &pool[..]),
+            Test::ComponentCount(span) => span.holds(layout.shown().count() as u64),
+            _ => layout.shown().any(|shown| self.holds_of_component(&shown)),
+        }
+    }
+
+    fn holds_of_component(&self, shown: &Shown<'_>) -> bool {
+        match self {
+            Test::ComponentStart(span) => span.holds(shown.component.start),
+            Test::ComponentEnd(span) => span.holds(shown.end),
+            Test::ComponentFlags(wanted, unwanted) => {
+                let flags = component_flags(shown);
+                flags & wanted == *wanted && flags & unwanted == 0
+            }
+            Test::ExtensionSize(span) => shown.extension > 0 && span.holds(shown.extension),
             _ => false,
         }
     }
+}
+
+fn component_flags(shown: &Shown<'_>) -> u8 {
+    let init = if shown.is_init() { COMPONENT_INIT } else { 0 };
+    init | if shown.extension > 0 { COMPONENT_EXTENSION } else { 0 }
 }
 
 /// Whether somebody writes the file: what the MDT says of its data is old then.
@@ -356,6 +398,30 @@ impl Permissions {
 mod tests {
     use super::*;
     use crate::Fid;
+    use crate::layout::LayoutHint;
+
+    /// As `lfs getstripe` shows it: one that extends, space for it, one without bytes, and space that nothing extends into yet.
+    #[test]
+    fn components_are_found_as_they_are_shown() {
+        let id = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
+        let first = Component { end: 64, extension: 16, ..Component::striped(id, 65_536, [OstIndex(0)]) };
+        let space = |extent, extension| {
+            let of = Component::without_objects(id, extent, Some(LayoutHint::default()));
+            Component { extension, ..of }
+        };
+        let parts = [first, space((64, 1000), 16), space((1000, u64::MAX), 32)];
+        let layout = Layout { generation: 0, components: parts.into_iter().collect() };
+        let is = |number| Span { min: number, max: number };
+        let holds = |test: Test| test.holds_of_layout(&layout);
+        assert!(holds(Test::ComponentCount(is(4))) && !holds(Test::ComponentCount(is(3))));
+        assert!(holds(Test::ComponentStart(is(1000))) && !holds(Test::ComponentStart(is(1))));
+        assert!(holds(Test::ComponentEnd(is(1000))) && holds(Test::ComponentEnd(is(u64::MAX))));
+        assert!(holds(Test::ExtensionSize(is(32))) && !holds(Test::ExtensionSize(is(0))));
+        let flags = |wanted, unwanted| holds(Test::ComponentFlags(wanted, unwanted));
+        assert!(flags(COMPONENT_INIT, 0) && flags(COMPONENT_EXTENSION, 0));
+        assert!(!flags(COMPONENT_INIT | COMPONENT_EXTENSION, 0));
+        assert!(flags(0, COMPONENT_INIT | COMPONENT_EXTENSION), "that without bytes");
+    }
 
     fn attr(size_known: bool) -> Attr {
         let time = |secs| Timestamp { secs, nanos: 0 };

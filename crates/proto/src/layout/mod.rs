@@ -4,6 +4,7 @@
 
 mod component;
 mod hint;
+mod shown;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use smallvec::SmallVec;
 
 pub use component::{Component, Pattern};
 pub use hint::{HintPart, LayoutHint};
+pub use shown::Shown;
 pub use spread::{Spread, start};
 
 use crate::ids::{DataTarget, Fid, ObjectId, OstIndex};

@@ -165,6 +165,12 @@ pub fn bytes(word: &OsStr) -> Option<Span> {
     Some(span(side, digits(number)?.checked_mul(unit)?))
 }
 
+/// The same for where a component ends; `eof` for no end.
+pub fn end(word: &OsStr) -> Option<Span> {
+    let is_eof = word.eq_ignore_ascii_case("eof");
+    if is_eof { Some(Span { min: u64::MAX, max: u64::MAX }) } else { bytes(word) }
+}
+
 /// `[+-]N` units of so many seconds ago. Ages count in whole units, rounded down.
 pub fn age(word: &OsStr, unit_secs: u64, now: Timestamp) -> Option<TimeSpan> {
     let (side, number) = sided(word)?;

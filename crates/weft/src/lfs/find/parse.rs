@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytes::Bytes;
 use proto::find::{
-    DEPTH_MAX, Expr, Glob, LAYOUT_COMPOSITE, LAYOUT_MDT, LAYOUT_OVERSTRIPED, LAYOUT_RAID0, LAYOUT_RELEASED,
-    NODES_MAX, QUERY_BYTES_MAX, Test, TimeOf, kind_bit,
+    COMPONENT_EXTENSION, COMPONENT_INIT, DEPTH_MAX, Expr, Glob, LAYOUT_COMPOSITE, LAYOUT_MDT,
+    LAYOUT_OVERSTRIPED, LAYOUT_RAID0, LAYOUT_RELEASED, NODES_MAX, QUERY_BYTES_MAX, Test, TimeOf, kind_bit,
 };
 use proto::{FileKind, OstIndex, TargetId, TargetKind};
 
@@ -287,6 +287,20 @@ impl<W: World> Parser<'_, W> {
                 };
                 Test::Layout(bits)
             }
+            _ => return self.test_of_component(name),
+        }))
+    }
+
+    fn test_of_component(&mut self, name: &str) -> Parsed<Option<Test>> {
+        Ok(Some(match name {
+            "component-count" | "comp-count" => Test::ComponentCount(self.valued(name, numbers::count)?),
+            "component-start" | "comp-start" => Test::ComponentStart(self.valued(name, numbers::bytes)?),
+            "component-end" | "comp-end" | "E" => Test::ComponentEnd(self.valued(name, numbers::end)?),
+            "extension-size" | "ext-size" | "z" => Test::ExtensionSize(self.valued(name, numbers::bytes)?),
+            "component-flags" | "comp-flags" => {
+                let (wanted, unwanted) = self.valued(name, component_flags)?;
+                Test::ComponentFlags(wanted, unwanted)
+            }
             _ => return Ok(None),
         }))
     }
@@ -362,6 +376,23 @@ impl<W: World> Parser<'_, W> {
         let indexes = value.to_str().and_then(|text| text.split(',').map(index).collect());
         indexes.ok_or_else(|| not(&value, name))
     }
+}
+
+/// Flags with commas between, as those that a component has, and with `^` in front those that it has not.
+fn component_flags(word: &OsStr) -> Option<(u8, u8)> {
+    let (mut wanted, mut unwanted) = (0, 0);
+    for flag in word.to_str()?.split(',') {
+        let bit = |name| match name {
+            "init" => Some(COMPONENT_INIT),
+            "extension" => Some(COMPONENT_EXTENSION),
+            _ => None,
+        };
+        match flag.strip_prefix('^') {
+            Some(name) => unwanted |= bit(name)?,
+            None => wanted |= bit(flag)?,
+        }
+    }
+    Some((wanted, unwanted))
 }
 
 fn not(value: &OsStr, name: &str) -> Failure {
@@ -441,6 +472,10 @@ mod tests {
         check("-O 0,weft-OST001f_UUID", test(Test::Osts(vec![OstIndex(0), OstIndex(31)])));
         check("-mdt 0", test(Test::Mdts(vec![0])));
         check("-c +1", test(Test::StripeCount(Span { min: 2, max: u64::MAX })));
+        check("-comp-count +1", test(Test::ComponentCount(Span { min: 2, max: u64::MAX })));
+        check("-z 64M", test(Test::ExtensionSize(Span { min: 64 << 20, max: 64 << 20 })));
+        check("-E eof", test(Test::ComponentEnd(Span { min: u64::MAX, max: u64::MAX })));
+        check("--component-flags init,^extension", test(Test::ComponentFlags(1, 2)));
         check("-S 1M", test(Test::StripeSize(Span { min: 1 << 20, max: 1 << 20 })));
         check("-layout composite", test(Test::Layout(LAYOUT_COMPOSITE)));
     }
