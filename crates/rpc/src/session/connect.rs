@@ -160,12 +160,19 @@ impl<'a> Opener<'a> {
     ) -> Result<Result<Reply, Code>, String> {
         let driver = self.driver;
         connect.proof = driver.hub.clients().prove(driver.client, link.binding());
+        let asked = driver.hub.rt().now();
         let me = Arc::downgrade(driver);
         let answer = race(driver.signals.moved.notified(), link.connect(driver.target, connect, &me));
         match driver.hub.rt().timeout(limits::CONNECT_TIME_MAX, answer).await {
             Some(Either::Second(Some(answered))) => Ok(answered),
             Some(_) => Err(format!("{}: no answer any more", link.addr())),
-            None => Err(format!("{}: no answer", link.addr())),
+            None => {
+                // It may be one whose other end is gone, which nobody has told: the next attempt makes another one.
+                if link.heard_at() <= asked {
+                    link.end("no answer to who asks for a session");
+                }
+                Err(format!("{}: no answer", link.addr()))
+            }
         }
     }
 

@@ -87,3 +87,30 @@ fn every_change_happens_exactly_once() {
 fn the_same_seed_gives_the_same_run() {
     assert_eq!(run(7), run(7));
 }
+
+/// That a target is gone does not arrive, and the client has nothing to ask meanwhile. When it opens its session again, because it hears that
+/// the target has another owner, it must not ask over the old connection for ever.
+#[test]
+fn a_connection_without_another_end_is_given_up() {
+    let sim = Sim::new(World::seed(1));
+    sim.run(async {
+        let disk = Arc::new(Mutex::new(Durable::default()));
+        let server = Server::start(sim.rt("server"), &disk, Options::default()).await;
+        let hub = client_hub(sim.rt("client"));
+        let import = import(&hub, 1);
+        import.call(Statfs {}).await.expect("the target answers");
+        sim.partition_one_way("server", "client");
+        sim.crash("server");
+        drop(server);
+        let _server = Server::start(rt::Rt::sim(sim.restart("server")), &disk, Options::default()).await;
+        import.bar(Some(proto::Code::Inactive));
+        sim.root().sleep(Duration::from_millis(100)).await;
+        import.bar(None);
+        let asking = hub.rt().timeout(3 * limits::CONNECT_TIME_MAX, import.call(Statfs {})).await;
+        let connects = sim.node_stats("client").connects;
+        assert!(asking.is_none() && connects > 1, "it asks over the connection that there was");
+        sim.heal("server", "client");
+        let answered = hub.rt().timeout(limits::CONNECT_TIME_MAX, import.call(Statfs {})).await;
+        assert!(answered.is_some_and(|answered| answered.is_ok()));
+    });
+}
