@@ -124,6 +124,26 @@ def chown_seen(a, b, run):
 @both_ways
 def new_owner_may(a, b, run):
     """Whoever is given a file by the other mount may change its mode and times, and remove it where only owners may, at once."""
+    give_away(a, b, run.rounds(5, 50))
+
+
+@case
+@as_root
+@both_ways
+def new_owner_may_after_many(a, b, run):
+    """The same after the mode of more files has changed than a mount looks after (4,096), about which nobody has asked since."""
+    os.mkdir(path(a, "many"))
+    many = [f"f{n}" for n in range(5000)]
+    for name in many:
+        put(path(a, "many", name))
+    for name in many:
+        os.stat(path(b, "many", name))
+    for name in many:
+        os.chmod(path(a, "many", name), 0o600)
+    give_away(a, b, run.rounds(100, 300))
+
+
+def give_away(a, b, rounds):
     os.chmod(a, 0o1777)
     file, there = path(a, "f"), path(b, "f")
     ask = {
@@ -131,7 +151,7 @@ def new_owner_may(a, b, run):
         "utime": lambda: os.utime(there, (7, 7)),
         "unlink": lambda: os.unlink(there),
     }
-    for n in range(run.rounds(5, 50)):
+    for n in range(rounds):
         for name, change in ask.items():
             put(file, b"x")
             os.chown(file, FRIEND, FRIEND)

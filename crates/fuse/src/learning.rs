@@ -15,7 +15,8 @@ use rt::Time;
 
 /// How long the kernel keeps nothing of a file after the first answer.
 const LEARNS: Duration = Duration::from_secs(1);
-/// Files at a time; of more the kernel is told each time.
+/// Files at a time. When there are more, those go whose mode and owner have not changed for longest: the kernel hardly asks about them
+/// any more.
 const FILES_MAX: usize = 4096;
 
 /// What has changed of a file.
@@ -27,9 +28,18 @@ pub enum Change {
     Contents,
 }
 
-/// The files; `None` for one that nobody has asked about since.
+/// A file whose mode or owner has changed.
+#[derive(Debug, Clone, Copy)]
+struct File {
+    /// When.
+    changed: Time,
+    /// When the kernel may keep what it is answered; `None` if nobody has asked since.
+    until: Option<Time>,
+}
+
+/// The files.
 #[derive(Debug, Default)]
-pub struct Learning(Mutex<HashMap<Fid, Option<Time>>>);
+pub struct Learning(Mutex<HashMap<Fid, File>>);
 
 impl Learning {
     /// Something of `fid` has changed: whether the kernel has to be told to forget what it keeps.
@@ -39,11 +49,9 @@ impl Learning {
             return !files.contains_key(&fid);
         }
         if files.len() >= FILES_MAX && !files.contains_key(&fid) {
-            files.retain(|_, until| until.is_none_or(|until| now < until));
+            make_room(&mut files, now);
         }
-        if files.len() < FILES_MAX || files.contains_key(&fid) {
-            files.insert(fid, None);
-        }
+        files.insert(fid, File { changed: now, until: None });
         true
     }
 
@@ -55,13 +63,26 @@ impl Learning {
     /// Whether the kernel may keep what it is about to be answered of `fid`.
     pub fn may_keep(&self, fid: Fid, now: Time) -> bool {
         let mut files = self.0.lock();
-        let Some(until) = files.get_mut(&fid) else { return true };
-        if now < *until.get_or_insert(now + LEARNS) {
+        let Some(file) = files.get_mut(&fid) else { return true };
+        if now < *file.until.get_or_insert(now + LEARNS) {
             return false;
         }
         files.remove(&fid);
         true
     }
+}
+
+/// Lets go of what has been learned, and if that is little, of the half that changed first.
+fn make_room(files: &mut HashMap<Fid, File>, now: Time) {
+    files.retain(|_, file| file.until.is_none_or(|until| now < until));
+    if files.len() <= FILES_MAX / 2 {
+        return;
+    }
+    let mut changes: Vec<Time> = files.values().map(|file| file.changed).collect();
+    let middle = changes.len() / 2;
+    let (_, newest_that_goes, _) = changes.select_nth_unstable(middle);
+    let newest_that_goes = *newest_that_goes;
+    files.retain(|_, file| file.changed > newest_that_goes);
 }
 
 #[cfg(test)]
@@ -86,19 +107,36 @@ mod tests {
         assert!(learning.changed(FID, Change::Contents, asked + 2 * LEARNS), "it may keep them again");
     }
 
+    /// Files that nobody asks about any more must not keep out those that are in use.
     #[test]
-    fn few_are_remembered() {
+    fn of_many_those_are_remembered_that_changed_last() {
         let learning = Learning::default();
-        for oid in 0..=FILES_MAX as u32 {
-            learning.changed(Fid { oid, ..FID }, Change::Access, NOW);
+        let at = |n: u64| NOW + Duration::from_millis(n);
+        let file = |n: u64| Fid { oid: n as u32, ..FID };
+        for n in 0..3 * FILES_MAX as u64 {
+            assert!(learning.changed(file(n), Change::Access, at(n)));
+            assert!(!learning.changed(file(n), Change::Contents, at(n)), "it is learned anew");
         }
-        let last = Fid { oid: FILES_MAX as u32, ..FID };
-        assert!(learning.may_keep(last, NOW));
-        assert!(learning.changed(last, Change::Contents, NOW), "it is told as ever");
-        assert!(!learning.may_keep(FID, NOW));
-        learning.changed(last, Change::Access, NOW + LEARNS);
-        assert!(!learning.may_keep(last, NOW + LEARNS), "others have learned");
+        let known = learning.0.lock().len();
+        assert!((FILES_MAX / 2..=FILES_MAX).contains(&known), "{known}");
+        let last = file(3 * FILES_MAX as u64 - 1);
+        let now = at(3 * FILES_MAX as u64);
+        assert!(!learning.may_keep(last, now));
+        assert!(learning.may_keep(file(0), now), "it was let go");
         learning.is_unknown(last);
-        assert!(learning.may_keep(last, NOW));
+        assert!(learning.may_keep(last, now));
+    }
+
+    #[test]
+    fn what_was_learned_goes_first() {
+        let learning = Learning::default();
+        let file = |n: usize| Fid { oid: n as u32, ..FID };
+        for n in 0..FILES_MAX {
+            learning.changed(file(n), Change::Access, NOW);
+        }
+        (1..FILES_MAX).for_each(|n| assert!(!learning.may_keep(file(n), NOW)));
+        assert!(learning.changed(file(FILES_MAX), Change::Access, NOW + 2 * LEARNS));
+        assert_eq!(learning.0.lock().len(), 2);
+        assert!(!learning.may_keep(file(0), NOW + 2 * LEARNS), "nobody has asked about it yet");
     }
 }
