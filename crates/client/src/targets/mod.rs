@@ -20,6 +20,7 @@ use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, Tar
 use rpc::{Callbacks, Hub};
 use rt::BoxFuture;
 use rt::sync::Notify;
+use rt::wait::unless;
 
 use crate::order::{CONFIG, LEAF, Mutex, ReadGuard, RwLock, SESSIONS};
 use crate::{Error, Limits, Result};
@@ -32,9 +33,10 @@ pub(crate) use pending::Pending;
 pub(crate) use rpcs::Way;
 pub(crate) use target::Target;
 
-/// Time that the configuration has to bring an OST that a layout names. A question for news that was lost is asked again
-/// after 30 s.
+/// Time that the configuration has to bring an OST that a layout names.
 const LEARN_PATIENCE: Duration = Duration::from_secs(120);
+/// How often it is asked for.
+const LEARN_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the MGS knows of this client: that it lives, as long as it holds something.
 pub(crate) trait SignOfLife: Send + Sync {
@@ -229,8 +231,9 @@ impl Targets {
         Ok(target.clone())
     }
 
-    /// The session with a target that a layout names. The MDT may know of an OST before this client does: then the
-    /// configuration that has it is on its way, and is waited for.
+    /// The session with a target that a layout names. The MDT may know of an OST before this client does: then the MGS is asked for the
+    /// configuration that has it. The answer to the question that is always under way may be lost, and is missed only after
+    /// half a minute.
     pub(crate) async fn data(&self, target: DataTarget) -> Result<Arc<Target>> {
         let id = target.into();
         if let Ok(target) = self.get(id) {
@@ -248,7 +251,14 @@ impl Targets {
                 changed.await;
             }
         };
-        self.common.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
+        let rt = self.common.hub.rt();
+        let ask = async {
+            loop {
+                self.learn().await;
+                rt.sleep(LEARN_AGAIN).await;
+            }
+        };
+        rt.timeout(LEARN_PATIENCE, unless(ask, learn)).await.flatten().ok_or(Error::Refused(Code::Io))
     }
 
     /// No more than `bytes` are unsent from now on.

@@ -7,7 +7,7 @@ use proto::layout::LayoutHint;
 use proto::{Code, Fid, OstIndex};
 use rt::sim::{Options, Sim};
 use weft_sim::cluster::{Cluster, Shape};
-use weft_sim::workload::root;
+use weft_sim::workload::{READ_WRITE, root};
 
 const OSTS: u32 = 4;
 const LOST: u32 = 2;
@@ -28,6 +28,37 @@ async fn make(client: &Client, round: &str) -> Vec<u32> {
     osts.sort_unstable();
     osts.dedup();
     osts
+}
+
+/// A client has mounted before there was an OST, and the answer of the MGS to its question for news is lost. It does not wait until it
+/// misses that.
+#[test]
+fn an_ost_that_a_client_has_not_heard_of_is_asked_for() {
+    let sim = Sim::new(Options::seed(3));
+    let world = sim.handle();
+    let cluster = Cluster::new(world.clone(), Shape { osts: OSTS, osts_per_oss: 1 });
+    sim.run(async {
+        cluster.format().await;
+        cluster.start_server("mgs");
+        cluster.start_server("mds");
+        let (rt, client) = cluster.mount("c0").await;
+        let (_, other) = cluster.mount("c1").await;
+        // From now on it has something, and follows the configuration.
+        let made = client.names().make(&root(), Fid::ROOT, b"d", 0o040_755, 0, bytes::Bytes::new()).await;
+        made.expect("a new name can be made");
+        rt.sleep(Duration::from_secs(1)).await;
+        world.partition_one_way("mgs", "c0");
+        (0..OSTS).for_each(|number| cluster.start_server(&format!("oss{number}")));
+        cluster.osts_are_known(&other).await;
+        world.heal("mgs", "c0");
+        let began = rt.now();
+        let made = client.files().create(&root(), Fid::ROOT, b"f", 0o100_644, READ_WRITE).await;
+        let (_, handle) = made.expect("a new name can be made");
+        client.files().write(handle, 0, b"x").await.expect("there is room");
+        client.files().fsync(handle).await.expect("all disks work");
+        let took = rt.now() - began;
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    });
 }
 
 #[test]
