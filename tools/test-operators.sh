@@ -2120,9 +2120,9 @@ t_mountpoint_names() {
 # Words that are not understood.
 t_words() {
   cd "$two_a"
-  must_fail 2 "$LFS" setstripe -E 1M -z 64K worded
-  grep -q -- "-z is not available yet" "$work/err"
-  absent -- "-- -z" "$work/err"
+  must_fail 2 "$LFS" setstripe -E 1M -N 2 worded
+  grep -q -- "-N is not available yet" "$work/err"
+  absent -- "-- -N" "$work/err"
   must_fail 2 "$LFS" setstripe -Q worded
   absent -- "-- -Q" "$work/err"
   [ ! -e worded ]
