@@ -89,7 +89,7 @@ impl Layout {
 
     /// The ids of the components that have objects: they name all objects of the layout.
     pub fn ids(&self) -> impl Iterator<Item = Fid> + '_ {
-        self.components.iter().filter(|component| component.is_placed()).map(|component| component.id)
+        self.extents().map(|(id, ..)| id)
     }
 
     /// Whether a part of the file has no objects yet, so that another client may give it some at any time.

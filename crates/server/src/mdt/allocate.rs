@@ -267,12 +267,11 @@ fn check_values(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
 /// Parts follow each other; all but the last one end at a multiple of 64 KiB.
 fn check_parts(parts: &[HintPart], order: &Order) -> Result<(), Code> {
     let mut end = 0;
-    // One that extends itself begins as two components, and is told from the one behind it by a third.
+    // One that extends itself is two components, and may become more.
     let most = if parts.iter().any(|part| part.extension > 0) { COMPONENTS_MAX / 2 } else { COMPONENTS_MAX };
     for (number, part) in parts.iter().enumerate() {
         let ends = part.end == u64::MAX || part.end.is_multiple_of(u64::from(STRIPE_SIZE_UNIT));
         let fits = !part.on_mdt || number == 0 && part.end <= MDT_DATA_BYTES_MAX && asks_nothing(part);
-        // One that extends itself is two.
         let extends = part.extension.is_multiple_of(u64::from(STRIPE_SIZE_UNIT));
         let sane = part.end > end && ends && fits && extends && !(part.on_mdt && part.extension > 0);
         if !sane || number + 1 >= most {
