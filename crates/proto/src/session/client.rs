@@ -359,6 +359,13 @@ impl<M> ClientSession<M> {
         plain
     }
 
+    /// A change that was carried out nowhere is given up; its slot is free.
+    pub fn drop_undone(&mut self, xid: Xid) {
+        if let Some(slot) = self.take(xid).and_then(|sent| sent.slot) {
+            self.slots_used.free(slot);
+        }
+    }
+
     /// The target is reached again, grants `slots` and has committed up to `last_committed`: what to send now.
     pub fn resume(&mut self, outcome: Outcome, slots: u32, last_committed: Transno) -> Resumption<M> {
         self.slots = slots.clamp(1, SLOTS_MAX);

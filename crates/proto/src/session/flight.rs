@@ -20,6 +20,8 @@ pub(super) struct Flight<W> {
     /// When it was sent first.
     pub(super) since: Duration,
     pub(super) arrived: Arrived,
+    /// It was sent a single time: if the target refuses that one, the request was carried out nowhere.
+    pub(super) once: bool,
 }
 
 /// Whether a request has been with the target since it was sent first: then its answer says how long the target takes.
@@ -53,6 +55,7 @@ impl<W> Flight<W> {
             resent_at: None,
             since: now,
             arrived: Arrived::Yes,
+            once: true,
         }
     }
 
@@ -60,7 +63,7 @@ impl<W> Flight<W> {
     pub(super) fn moved(&mut self, now: Duration, resend_after: Duration) {
         (self.resend_at, self.resend_after) = (now + resend_after, resend_after);
         self.resent_at = None;
-        self.arrived = Arrived::No;
+        (self.arrived, self.once) = (Arrived::No, false);
     }
 
     /// Decides what is due at `now`, on a connection that was heard last at `heard`, and when the next time comes.
@@ -83,7 +86,7 @@ impl<W> Flight<W> {
             self.resend_after = (self.resend_after * 2).min(limits::RESEND_MAX.max(self.resend_after));
             self.resend_at = now + self.resend_after;
         }
-        self.resent_at = Some(now);
+        (self.resent_at, self.once) = (Some(now), false);
         if self.arrived == Arrived::Yes {
             self.arrived = Arrived::Perhaps;
         }

@@ -110,7 +110,11 @@ impl Driver {
         let waiting = InFlight { driver: self, xid };
         let outcome = reply.await.map_err(|_| CallError::Closed)?;
         std::mem::forget(waiting);
-        Ok(Ok(outcome))
+        match outcome {
+            // It was carried out nowhere, and may be in the session that follows, unless it belongs to this one.
+            Err(Code::NoSession) => Ok(Err(Unsent::NotOpen)),
+            outcome => Ok(Ok(outcome)),
+        }
     }
 
     /// Waits until the session is open.

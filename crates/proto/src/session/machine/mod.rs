@@ -341,12 +341,8 @@ impl<W> Machine<W> {
             let result = result.map(|reply| Answered { reply, bulk, transno, session });
             return out.push(Output::Answer { waiter, result });
         }
-        if matches!(reply.result, Err(Code::NoSession | Code::NotHere)) {
-            // The request stays in flight: connecting again sends it again.
-            if self.phase == (Phase::Open { here: false }) {
-                self.start_connecting(out);
-            }
-            return;
+        if let Err(code @ (Code::NoSession | Code::NotHere)) = reply.result {
+            return self.not_known_there(reply.xid, code, out);
         }
         let (transno, last_committed) = (reply.transno, reply.last_committed);
         self.opening.backoff = Duration::ZERO;
@@ -364,6 +360,21 @@ impl<W> Machine<W> {
         }
     }
 
+    /// The target does not know the session, or is not there any more. The request stays in flight, and connecting again sends it again; but
+    /// a change that was certainly not carried out is no reason to tell anybody that this is unknown. (NotHere says nothing of it: a
+    /// target that lost its store to another owner says so behind a change, too.)
+    fn not_known_there(&mut self, xid: Xid, code: Code, out: &mut Vec<Output<W>>) {
+        if self.phase == (Phase::Open { here: false }) {
+            self.start_connecting(out);
+        }
+        if code == Code::NoSession
+            && let Some(waiter) = self.requests.undone(xid)
+        {
+            out.push(Output::Answer { waiter, result: Err(code) });
+            out.push(Output::Room);
+        }
+    }
+
     /// The target has not got a request, or answered it and the answer was lost.
     fn send_wanted(&mut self, xid: Xid, out: &mut Vec<Output<W>>) {
         if let Some((mut header, message)) = self.opening.replaying(xid) {
@@ -373,6 +384,7 @@ impl<W> Machine<W> {
             let mut header = self.known.header(self.ends.target, &sent.message, sent.xid, sent.slot);
             header.flags |= FLAG_RESENT;
             out.push(Output::Send { header, message: sent.message.clone(), together: false });
+            self.requests.sent_again(xid);
         }
     }
 

@@ -138,6 +138,24 @@ impl<W> Requests<W> {
         Settled { roomier, commit_wanted: meant.commit_wanted, answer: waiter.map(|waiter| (waiter, result)) }
     }
 
+    /// The target does not know the session in which `xid` came. A change that was sent once was carried out nowhere: it is in flight no more,
+    /// and whoever waits for it may begin it anew in the session that follows. `None` for any other: it stays in flight.
+    pub(super) fn undone(&mut self, xid: Xid) -> Option<W> {
+        let changes = self.session.in_flight(xid)?.slot.is_some();
+        let flight = self.flights.get_mut(&xid).filter(|flight| changes && flight.once)?;
+        let waiter = flight.waiter.take()?;
+        self.flights.remove(&xid);
+        self.session.drop_undone(xid);
+        Some(waiter)
+    }
+
+    /// The target asks for a request: the first sending of it may have arrived all the same.
+    pub(super) fn sent_again(&mut self, xid: Xid) {
+        if let Some(flight) = self.flights.get_mut(&xid) {
+            flight.once = false;
+        }
+    }
+
     pub(super) fn committed(&mut self, last_committed: Transno) {
         self.session.committed(last_committed);
     }

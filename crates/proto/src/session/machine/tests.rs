@@ -734,6 +734,35 @@ fn a_target_that_does_not_know_the_session_is_connected_to_again() {
     ]);
 }
 
+/// A target may forget a client that held nothing while its connection is still there. What it refuses then was carried out nowhere.
+#[test]
+fn a_change_that_was_refused_for_want_of_a_session_is_not_unknown() {
+    let mut table = open();
+    table.run(&[
+        (0, Do::Change, "watch; send 1 slot 0"),
+        (5, Do::Due(4), "again 1 slot 0"),
+        (6, Do::Change, "send 2 slot 1"),
+        (6, Do::Change, "send 3 slot 2"),
+        (6, Do::Gone(3), ""),
+        (6, Do::Change, "send 4 slot 3"),
+        // A former owner of the store says so behind the change.
+        (7, Do::Refused(4, Code::NotHere), "leave 7; connect"),
+        // It was sent twice: the other one may have been carried out.
+        (7, Do::Refused(1, Code::NoSession), ""),
+        (7, Do::Refused(2, Code::NoSession), "answer 2 NoSession"),
+        (7, Do::Refused(3, Code::NoSession), ""),
+        (7, Do::Next, "tell lost"),
+        (7, Do::Next, "pause 10"),
+        (7, Do::Next, "seek"),
+        (7, Do::Here(false), ""),
+        (7, Do::Next, "dial a@tcp"),
+        (7, Do::Reached, ""),
+        (7, Do::Next, "connect epoch 12 boot 3 committed 0"),
+        (7, Do::Connected(8, 3, 0, false), ""),
+        (7, Do::Next, "note: lost None, unknown 3"),
+    ]);
+}
+
 #[test]
 fn callers_that_go_leave_their_changes() {
     let mut table = open();
