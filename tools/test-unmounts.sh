@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Ring three: however a mount ends, in the midst of heavy load, it ends at once, leaves nobody behind and does not
 # disturb the other one (tests/unmounts.py; docs/fuse.md#unmount).
+# `away` is the mount that nobody uses, whose servers are gone: df and umount do not wait for them.
 # Usage: tools/test-unmounts.sh [EVENT...]; needs root and bin/weft. LONG=1 for more rounds, SEED for others;
 # ENGINES="dev uring" are the engines (default: those that there are here).
 . "$(dirname "$0")/lib.sh"
@@ -31,6 +32,22 @@ round() {
     "$(daemon_pid "$two_a")" "$(daemon_pid "$two_b")" $servers
 }
 
+# away: the servers are killed; df and plain umount end all the same, and so do the mounts' processes.
+away() {
+  local mount pids
+  pids=$(daemon_pid "$two_a"; daemon_pid "$two_b")
+  mkdir "$two_a/away" && ls "$two_a" "$two_b" && df "$two_a" "$two_b" || return 1
+  xargs kill -9 < "$work/two.pids"
+  for mount in "$two_a" "$two_b"; do
+    timeout 30 df "$mount" || { echo "df of $mount waits for servers"; return 1; }
+    timeout 30 df -i "$mount" | awk 'NR == 2 && $2 > 0 { told = 1 } END { exit !told }' || { echo "df -i of $mount tells nothing"; return 1; }
+    timeout 30 umount "$mount" || { echo "umount of $mount waits for servers"; return 1; }
+  done
+  for pid in $pids; do
+    timeout 60 tail -s 0.2 --pid="$pid" -f /dev/null || { echo "$pid is there still"; return 1; }
+  done
+}
+
 for engine in ${ENGINES:-dev${uring_before:+ uring}}; do
   [ "$engine" = uring ] && echo Y > "$uring_switch"
   WEFT_MOUNT=fuse_engine=$engine
@@ -39,9 +56,18 @@ for engine in ${ENGINES:-dev${uring_before:+ uring}}; do
     two_up > "$work/up" 2>&1 || { echo "the cluster does not start"; cat "$work/up" "$work"/*.log; exit 1; }
     "$LFS" setstripe -c 4 -S 64k "$two_a" >/dev/null
     # What kills the servers comes last.
-    for event in ${*:-force force-lazy kill term servers}; do
+    for event in ${*:-force force-lazy kill term servers away}; do
       seed=$((seed + 1))
-      check "$engine $event $turn" round "$event"
+      if [ "$event" = away ]; then
+        # There may be no servers any more.
+        two_down
+        rm -rf --one-file-system "$work"/two.*
+        WEFT_MOUNT+=,unmount_wait=10
+        two_up > "$work/up" 2>&1 || { echo "the cluster does not start"; exit 1; }
+        check "$engine away $turn" away
+      else
+        check "$engine $event $turn" round "$event"
+      fi
       [ -n "${VERBOSE:-}" ] && sed 's/^/      | /' "$work/log"
     done
     two_down

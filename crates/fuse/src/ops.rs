@@ -254,8 +254,10 @@ impl Ops {
 
     /// Space of the file system, or of the project of a directory.
     pub async fn statfs(&self, fid: Fid) -> Result<Space> {
-        let all = self.client.admin().statfs().await?;
-        Ok(Box::pin(crate::projects::space(&self.client, fid, all)).await)
+        let admin = self.client.admin();
+        let all = admin.statfs().await?;
+        let of_project = Box::pin(crate::projects::space(&self.client, fid, all));
+        Ok(admin.glance(of_project).await.unwrap_or(all))
     }
 
     pub(crate) fn mount<'a>(&'a self, status: &'a Status) -> Mount<'a> {

@@ -18,9 +18,10 @@ use std::time::Duration;
 use proto::session::Estimated;
 use proto::wire::messages::{GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState};
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
-use rpc::{AskError, Role};
+use rpc::{AskError, LinkState, Role};
 use rt::wait::join_all;
 
+use crate::order::{LEAF, Mutex};
 use crate::{LeaseState, Result, Shared, SlowOst};
 
 pub use locks::{LockBounds, LockUse};
@@ -29,8 +30,8 @@ pub use parameters::Setting;
 pub use settings::{NewSetting, TakenSettings};
 pub use watch::{Held, HeldRange};
 
-/// How long `statfs` waits for an OST; one that is slower is left out.
-const STATFS_WAIT: Duration = Duration::from_secs(2);
+/// How long [`Admin::glance`] waits. `df` and `umount` ask for the space of a mount.
+const GLANCE_WAIT: Duration = Duration::from_secs(2);
 /// How long after a target did not answer it is asked again, where it is.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -41,20 +42,42 @@ pub struct Admin {
     pub locks: LockBounds,
     /// What memory is taken.
     pub memory: MemoryBounds,
+    /// What the MDT told of its space last.
+    names: Mutex<LEAF, Space>,
 }
 
 impl Admin {
     pub(crate) fn of(shared: &Arc<Shared>) -> Admin {
-        Admin { shared: shared.clone(), locks: LockBounds::of(shared), memory: MemoryBounds::of(shared) }
+        Admin {
+            shared: shared.clone(),
+            locks: LockBounds::of(shared),
+            memory: MemoryBounds::of(shared),
+            names: Mutex::new(Space::default()),
+        }
     }
 
-    /// Space of all OSTs together, files of the MDT.
+    /// What `look` finds, unless it takes longer than whoever looks on waits: they are not held up by a target that is away.
+    pub async fn glance<T>(&self, look: impl Future<Output = T>) -> Option<T> {
+        self.shared.rt.timeout(GLANCE_WAIT, look).await
+    }
+
+    /// Whether a target is being looked for: there is neither a connection to it, nor is it in this process.
+    pub fn is_away(&self, target: TargetId) -> bool {
+        self.shared.targets.get(target).is_ok_and(|target| target.state().link == LinkState::Connecting)
+    }
+
+    /// Space of all OSTs together, files of the MDT. An OST that is away is missing from the sum, as `df` of Lustre shows it; of the MDT
+    /// this is what it told last.
     pub async fn statfs(&self) -> Result<Space> {
+        let mdt = self.shared.targets.first_mdt()?.id();
         let osts = self.targets().into_iter().filter(|id| id.kind == TargetKind::Ost);
-        let asked = osts.map(|id| self.target_space(id, STATFS_WAIT));
-        let names = self.shared.targets.first_mdt()?.call(Statfs {}).await?.reply;
-        // One that is away is missing from the sum, as `df` of Lustre shows it.
-        let data = Space::sum(join_all(asked).await.into_iter().filter_map(|space| space.ok().flatten()));
+        let asked = std::iter::once(mdt).chain(osts).map(|id| self.target_space(id, GLANCE_WAIT));
+        let mut told = join_all(asked).await.into_iter();
+        if let Some(space) = told.next().transpose()?.flatten() {
+            *self.names.lock() = space;
+        }
+        let names = *self.names.lock();
+        let data = Space::sum(told.filter_map(|space| space.ok().flatten()));
         Ok(Space { files_total: names.files_total, files_free: names.files_free, state: names.state, ..data })
     }
 

@@ -9,7 +9,10 @@ use crate::{AttrChange, Caller, Handle, Told};
 impl Posix {
     /// Attributes.
     pub async fn getattr(&self, fid: Fid) -> Result<Told> {
-        Ok(self.client.names().getattr(fid).await?)
+        match fid {
+            Fid::ROOT => self.getattr_root().await,
+            fid => Ok(self.client.names().getattr(fid).await?),
+        }
     }
 
     /// Changes attributes.

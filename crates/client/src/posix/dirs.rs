@@ -190,6 +190,9 @@ impl Posix {
     /// Opens a directory.
     pub async fn open_dir(&self, caller: &Caller, fid: Fid, flags: i32) -> Result<Handle> {
         let flags = OpenFlags { read: true, no_atime: flags & libc::O_NOATIME != 0, ..OpenFlags::default() };
+        if fid == Fid::ROOT {
+            return self.open_root(caller, flags).await;
+        }
         match self.client.files().open(caller, fid, flags).await {
             // The kernel knows the directory, so it was there: it was removed, and somebody still works in it.
             Err(crate::Error::Refused(Code::Stale)) => Ok(REMOVED_DIR),
@@ -208,6 +211,7 @@ impl Posix {
         if handle == REMOVED_DIR {
             return Ok(());
         }
+        self.check_root(handle).await?;
         if !self.access_times.none && !self.access_times.no_directories {
             self.client.files().accessed(handle);
         }
@@ -230,6 +234,7 @@ impl Posix {
     pub async fn fsync_dir(&self, fid: Fid, handle: Handle) -> Result<()> {
         match handle {
             REMOVED_DIR => self.client.files().fsync_dir(fid).await?,
+            handle if self.away.has(handle) => self.client.files().fsync_dir(fid).await?,
             handle => self.client.files().fsync(handle).await?,
         }
         Ok(())
@@ -239,7 +244,9 @@ impl Posix {
     pub async fn release_dir(&self, handle: Handle) {
         if handle != REMOVED_DIR {
             self.dirs.remove(handle);
-            self.client.files().release(handle).await;
+            if !self.away.close(handle) {
+                self.client.files().release(handle).await;
+            }
         }
     }
 }

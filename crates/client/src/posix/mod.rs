@@ -1,9 +1,10 @@
 //! POSIX: what a system call means to the client. A mount, a library for programs, and benchmarks share it.
 //!
 //! [`walk`] follows paths, [`files`] is what is done through descriptors, [`attr`] changes attributes, [`dirs`] are directory streams,
-//! [`errno`] the numbers that programs see. [`opens`] knows what is open, where a handle alone does not say what a write means.
+//! [`away`] is the root while nobody answers, [`errno`] the numbers that programs see. [`opens`] knows what is open, where a handle alone does not say what a write means.
 
 mod attr;
+mod away;
 mod dirs;
 mod errno;
 mod files;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use crate::Client;
 
+use away::Away;
 use dirs::Dirs;
 pub use dirs::Item;
 pub use errno::{Errno, Result};
@@ -36,12 +38,13 @@ pub struct Posix {
     opens: Opens,
     dirs: Dirs,
     access_times: AccessTimes,
+    away: Away,
 }
 
 impl Posix {
     /// Of a client.
     pub fn new(client: Arc<Client>, access_times: AccessTimes) -> Posix {
-        Posix { client, opens: Opens::default(), dirs: Dirs::default(), access_times }
+        Posix { client, opens: Opens::default(), dirs: Dirs::default(), access_times, away: Away::default() }
     }
 
     /// The file system below.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use client::posix::{AccessTimes, Item, Posix};
 use client::{Behind, Caller, Error, OpenFlags};
 use proto::layout::LayoutHint;
-use proto::{Code, Fid, TargetId};
+use proto::{Code, Fid, FileKind, TargetId};
+use rt::Time;
 use rt::sync::oneshot;
 
-use crate::world::{World, create, join, read_only, read_write, root};
+use crate::world::{World, create, join, make, read_only, read_write, root};
 
 #[test]
 fn what_one_client_flushed_the_other_reads() {
@@ -275,4 +277,52 @@ fn names_of_all_kinds() {
         let bad = client.files().read(client::Handle(99), 0, 1).await;
         assert_eq!(bad, Err(Error::BadHandle));
     });
+}
+
+/// `df` and `umount` look at the root and ask for the space, and are not to wait for servers that are away.
+#[test]
+fn space_and_root_are_told_while_nobody_answers() {
+    let mut world = World::remote(3, 2);
+    let client = world.mount();
+    let (rt, admin) = (world.hub.rt().clone(), client.admin());
+    let space = world.run(admin.statfs()).expect("all answer");
+    assert!(space.bytes_total > 0 && space.files_total > 0);
+    let posix = Posix::new(client.clone(), AccessTimes::default());
+    let before = world.run(posix.getattr(Fid::ROOT)).expect("it answers").attr;
+    let dir = world.run(make(&client, Fid::ROOT, b"d", FileKind::Dir, b""));
+    world.sim.crash("servers");
+    let mut names = Vec::new();
+    let mut note = |item: Item<'_>| {
+        names.push(item.name.to_vec());
+        false
+    };
+    let opened = world.run(async {
+        let within_a_glance = async |what: &str, begin: Time| {
+            assert!(rt.now() - begin <= Duration::from_secs(2), "{what}");
+        };
+        let begin = rt.now();
+        let away = admin.statfs().await.expect("it is as it was");
+        assert_eq!((away.bytes_total, away.files_total), (0, space.files_total));
+        within_a_glance("space", begin).await;
+        // What it has of the root is gone with its lease; a power cut is noticed late.
+        rt.sleep(Duration::from_secs(300)).await;
+        assert!(admin.is_away(TargetId::mdt(0)));
+        let begin = rt.now();
+        assert_eq!(posix.getattr(Fid::ROOT).await.map(|told| told.attr), Ok(before));
+        within_a_glance("attributes", begin).await;
+        let begin = rt.now();
+        let opened = posix.open_dir(&root(), Fid::ROOT, 0).await.expect("nobody has to be asked");
+        within_a_glance("open", begin).await;
+        assert_eq!(admin.glance(posix.read_dir(Fid::ROOT, opened, (0, false), &mut note)).await, None);
+        assert_eq!(admin.glance(posix.getattr(dir)).await.map(drop), None);
+        opened
+    });
+    world.restart_servers(2);
+    world.run(async {
+        posix.read_dir(Fid::ROOT, opened, (0, false), &mut note).await.expect("it is back");
+        posix.release_dir(opened).await;
+        let now = posix.getattr(Fid::ROOT).await.expect("it answers");
+        assert_eq!(now.attr.nlink, 3, "not as it was before");
+    });
+    assert_eq!(names, [&b"."[..], b"..", b"d"]);
 }
