@@ -1207,6 +1207,25 @@ t_exporter() {
   lctl set_param jobid_var=disable > /dev/null
 }
 
+# The page is there for everybody, and what it shows for who has the token.
+t_web() {
+  local pid port=32230 at token=$work/token
+  at=http://127.0.0.1:$port
+  must_fail 2 in_two "$WEFT" web --listen nowhere
+  echo "not a token" > "$token"
+  must_fail 1 in_two "$WEFT" web --listen 127.0.0.1:$port --token "$token"
+  rm "$token"
+  nsenter --net="/run/netns/$two_ns" "$WEFT" web --listen 127.0.0.1:$port --token "$token" --key "/etc/weft/$two_fsname.server.key" > "$work/web" 2>&1 &
+  pid=$!
+  until_true 10 grep -q "page at $at/; it asks for the token in $token" "$work/web"
+  in_two python3 "$top/tests/web.py" "$at" "$token" "$two_fsname" "$two_a" || { kill $pid; return 1; }
+  kill $pid
+  wait $pid || true
+  chmod 644 "$token"
+  must_fail 1 in_two "$WEFT" web --listen 127.0.0.1:$port --token "$token"
+  grep -q 'others can read' "$work/err"
+}
+
 t_jobs() {
   local reader opens
   [ "$(lctl get_param 'jobid_var' 'jobid_name')" = "$(printf 'jobid_var=disable\njobid_name=%%e.%%u')" ]
@@ -2174,7 +2193,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain io_scheduler idle_disk read_cache dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter rpc_stats direct_io stat survey kept pools pool_spill policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain io_scheduler idle_disk read_cache dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter web rpc_stats direct_io stat survey kept pools pool_spill policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [[ $case = disk_fails || $case = io_scheduler || $case = idle_disk || $case = read_cache ]] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

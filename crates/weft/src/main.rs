@@ -33,6 +33,7 @@ mod size;
 mod statistics;
 mod survey;
 mod table;
+mod turns;
 mod uring;
 mod usage;
 

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -20,6 +23,16 @@ use tokio::time::{sleep, timeout};
 
 use super::{Node, within};
 
+/// A browser keeps nothing, guesses nothing, and loads and asks nothing but what is here.
+const PRECAUTIONS: [(HeaderName, &str); 4] = [
+    (CACHE_CONTROL, "no-store"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
+];
 /// Most connections at a time; further ones wait until one ends.
 const CONNECTIONS_MAX: usize = 16;
 /// How long somebody may take to say what is wanted.
@@ -28,6 +41,15 @@ const QUESTION_WAIT: Duration = Duration::from_secs(10);
 const CONNECTION_WAIT: Duration = Duration::from_secs(60);
 /// How long a listener rests that cannot accept, as when there are no files left.
 const REST: Duration = Duration::from_millis(100);
+
+/// What somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The path.
+    pub path: String,
+    /// What proves that the asker may have it, as HTTP's `Authorization` says it.
+    pub authorization: Option<String>,
+}
 
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +87,8 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Answers each GET of a path by `answer`, for ever.
-    pub async fn run<F>(self, answer: impl Fn(String) -> F + Send + Sync + 'static)
+    /// Answers each GET by `answer`, for ever.
+    pub async fn run<F>(self, answer: impl Fn(Asked) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Page> + Send + 'static,
     {
@@ -93,13 +115,18 @@ impl Server {
     }
 }
 
-async fn serve<F>(stream: TcpStream, answer: &(impl Fn(String) -> F + Send + Sync))
+async fn serve<F>(stream: TcpStream, answer: &(impl Fn(Asked) -> F + Send + Sync))
 where
     F: Future<Output = Page> + Send,
 {
     let service = service_fn(|request: Request<_>| async move {
         let page = match *request.method() {
-            Method::GET => answer(request.uri().path().to_owned()).await,
+            Method::GET => {
+                let authorization =
+                    request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+                let path = request.uri().path().to_owned();
+                answer(Asked { path, authorization: authorization.map(str::to_owned) }).await
+            }
             _ => Page { status: 405, kind: "text/plain", body: "only GET is answered\n".into() },
         };
         Ok::<_, Infallible>(response(page))
@@ -118,7 +145,11 @@ where
 fn response(page: Page) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(page.body)));
     *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
+    for (name, value) in PRECAUTIONS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
     response
 }
 
@@ -144,11 +175,16 @@ mod tests {
         let at = "127.0.0.1:0".parse().expect("an address");
         let server = node.block_on(Server::listen(&node, at)).expect("a port is free");
         let addr = server.addr().expect("it has an address");
-        let page = |path: String| async move { Page { status: 200, kind: "text/plain", body: path } };
+        let page = |asked: Asked| async move {
+            let body = format!("{}{}", asked.path, asked.authorization.unwrap_or_default());
+            Page { status: 200, kind: "text/plain", body }
+        };
         node.spawn_apart(Box::pin(server.run(page)));
         let good = ask(addr, "GET /metrics?x HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(good.starts_with("HTTP/1.1 200 OK\r\n") && good.ends_with("\r\n\r\n/metrics"), "{good}");
         assert!(good.to_lowercase().contains("content-type: text/plain"), "{good}");
+        let said = ask(addr, "GET /a HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\n\r\n");
+        assert!(said.ends_with("\r\n\r\n/aBearer x"), "{said}");
         let post = ask(addr, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
         assert!(post.starts_with("HTTP/1.1 405 "), "{post}");
         assert!(!ask(addr, "nonsense\r\n\r\n").contains("200"));

@@ -28,6 +28,7 @@ mod sync;
 mod tune;
 pub mod umount_helper;
 mod up;
+mod web;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -81,6 +82,7 @@ enum Command {
     RankMount(rank_mount::Arguments),
     Burst(burst::Arguments),
     Exporter(exporter::Arguments),
+    Web(web::Arguments),
     Manual(manual::Arguments),
     #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
     GuardMount(guard_mount::Arguments),
@@ -122,6 +124,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::RankMount(arguments) => rank_mount::run(&arguments),
         Command::Burst(arguments) => burst::run(&arguments),
         Command::Exporter(arguments) => exporter::run(&arguments),
+        Command::Web(arguments) => web::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
         Command::GuardMount(arguments) => guard_mount::run(&arguments),
         Command::AskMount(arguments) => ask_mount::run(&arguments),

@@ -32,7 +32,7 @@ pub struct Arguments {
 
 /// One mount.
 #[derive(Debug, Serialize)]
-struct Report {
+pub struct Report {
     mountpoint: PathBuf,
     verdict: String,
     healthy: bool,
@@ -66,11 +66,7 @@ struct TargetReport {
 pub fn run(arguments: &Arguments) -> Outcome {
     let reports = match &arguments.mountpoint {
         Some(path) => vec![report_at(&mountpoint::absolute(path)?)?],
-        // Others' mounts are others' business.
-        None => mountpoint::all_asked(mountpoint::all()?, report)
-            .into_iter()
-            .filter_map(|(_, report)| report)
-            .collect(),
+        None => reports()?,
     };
     let stopped = if arguments.mountpoint.is_some() { Vec::new() } else { stopped()? };
     if arguments.json {
@@ -96,8 +92,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(u8::from(!all_well))
 }
 
+/// What is mounted here; others' mounts are others' business.
+pub fn reports() -> Result<Vec<Report>, Failure> {
+    let asked = mountpoint::all_asked(mountpoint::all()?, report);
+    Ok(asked.into_iter().filter_map(|(_, report)| report).collect())
+}
+
 /// A line for each target that processes of this host serve.
-fn served_here() -> Result<Vec<String>, Failure> {
+pub fn served_here() -> Result<Vec<String>, Failure> {
     let mut reach = Reach::new(None)?;
     let devices: Vec<_> = std::mem::take(&mut reach.devices);
     let states = reach.states(&devices)?;

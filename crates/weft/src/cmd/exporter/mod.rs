@@ -1,27 +1,24 @@
 //! `weft exporter`: what the targets and mounts of a host count, for Prometheus.
 
-mod collect;
+pub mod collect;
 mod metrics;
 mod text;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc;
 
-use rt::os::web::{Page, Server};
-use rt::sync::oneshot;
+use rt::os::web::{Asked, Page, Server};
 
 use crate::control::describe;
 use crate::daemon::Place;
 use crate::failure::{Failure, Outcome};
 use crate::lctl::reach::Reach;
+use crate::turns::{self, Turn};
 use crate::{keys, serving};
 
 /// Kind of the text, as Prometheus asks for it.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Questions that wait for their turn; further ones are refused.
-const WAITING_MAX: usize = 16;
 
 /// Answer Prometheus: statistics of the targets and mounts of this machine, by the names of lustrefs-exporter.
 #[derive(clap::Args)]
@@ -59,9 +56,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     let server = node.block_on(Server::listen(&node, at)).map_err(cannot)?;
     let addr = server.addr().map_err(cannot)?;
-    // One after the other: each asks everybody.
-    let (questions, asked) = mpsc::sync_channel::<oneshot::Sender<Page>>(WAITING_MAX);
-    node.spawn_apart(Box::pin(server.run(move |path| answer(path, questions.clone()))));
+    let (turn, asked) = turns::turns();
+    node.spawn_apart(Box::pin(server.run(move |asked| answer(asked, turn.clone()))));
     Place::Foreground.ready(&format!("metrics at http://{addr}/metrics"));
     for question in asked {
         let page = match reach.look_again(arguments.key.as_deref()) {
@@ -77,16 +73,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(0)
 }
 
-async fn answer(path: String, questions: mpsc::SyncSender<oneshot::Sender<Page>>) -> Page {
-    let busy = || Page { status: 503, kind: TEXT, body: "too many ask at the same time\n".to_owned() };
-    match path.as_str() {
-        "/metrics" => {
-            let (sender, page) = oneshot::channel();
-            match questions.try_send(sender) {
-                Ok(()) => page.await.unwrap_or_else(|_| busy()),
-                Err(_) => busy(),
-            }
-        }
+async fn answer(asked: Asked, turn: Turn) -> Page {
+    match asked.path.as_str() {
+        "/metrics" => turn.ask().await,
         "/" => Page { status: 200, kind: TEXT, body: "weft exporter: /metrics\n".to_owned() },
         _ => Page { status: 404, kind: TEXT, body: "only /metrics is here\n".to_owned() },
     }

@@ -1,0 +1,64 @@
+"""What `weft web` answers: web.py ADDRESS TOKEN-FILE FSNAME MOUNT"""
+
+import json
+import os
+import stat
+import sys
+import time
+import urllib.error
+import urllib.request
+
+at, token_file, fsname, mount = sys.argv[1:]
+token = open(token_file).read().strip()
+
+
+def ask(path, shown=None, method="GET"):
+    """Status, kind and body."""
+    headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(at + path, headers=headers, method=method), timeout=60) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
+def must(what, is_so):
+    if not is_so:
+        sys.exit(f"wrong: {what}")
+
+
+must("the token is its owner's", stat.S_IMODE(os.stat(token_file).st_mode) == 0o600)
+for path, kind in (("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")):
+    status, headers, body = ask(path)
+    must(f"{path} is there for everybody", status == 200 and headers["Content-Type"].startswith(kind))
+    must(f"{path} loads nothing from elsewhere", "default-src 'none'" in headers["Content-Security-Policy"])
+    must(f"{path} has no token", token not in body and "//" not in body.replace("http://www.w3.org/", "").replace("http://HOST:PORT", "").replace("// ", ""))
+for shown in (None, "", token[:-1], token + "0", token[:-1] + ("0" if token[-1] != "0" else "1")):
+    status, _, body = ask("/state.json", shown)
+    must("a wrong token is refused", status == 401 and "mounts" not in body)
+must("nothing else is there", ask("/etc/passwd", token)[0] == 404)
+must("nothing is changed", ask("/state.json", token, "POST")[0] == 405)
+
+state = json.loads(ask("/state.json", token)[2])
+here = [one for one in state["mounts"] if one["mountpoint"] == mount]
+must("the mount is well", len(here) == 1 and here[0]["healthy"])
+names = {target["name"] for target in here[0]["targets"]}
+must("all targets are there", {f"{fsname}-MDT0000", f"{fsname}-OST0003"} <= names)
+must("a client is there", state["clients_count"] == 1 and state["clients"][0]["mounts"] == 2)
+
+
+def written(state):
+    """Bytes that clients wrote, as the page counts them."""
+    lines = [line.split() for line in state["metrics"].splitlines() if line.startswith("lustre_write_bytes_total{")]
+    return sum(int(value) for _, value in lines)
+
+
+with open(f"{mount}/shown", "wb") as file:
+    file.write(bytes(3 << 20))
+    os.fsync(file.fileno())
+os.unlink(f"{mount}/shown")
+# An answer serves for a second.
+end = time.monotonic() + 30
+while written(json.loads(ask("/state.json", token)[2])) < written(state) + (3 << 20):
+    must("what was written is counted", time.monotonic() < end)
+    time.sleep(0.2)
