@@ -11,6 +11,7 @@ use proto::session::Event;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, FsName, Nid, TargetId};
 use rt::sync::Semaphore;
+use rt::wait::join_all;
 use rt::{Addr, Rt};
 
 use crate::callback::{self, CallbackError};
@@ -244,11 +245,8 @@ impl Hub {
             keys.iter().filter_map(|key| imports.remove(key)).collect()
         };
         if goodbye == Goodbye::Said {
-            let goodbyes = async {
-                for import in &imports {
-                    import.disconnect().await;
-                }
-            };
+            // At the same time: those that are away answer none.
+            let goodbyes = join_all(imports.iter().map(|import| import.disconnect()));
             let _ = self.inner.rt.timeout(limits::GOODBYE_TIME_MAX, goodbyes).await;
         }
         for import in imports {
@@ -260,11 +258,7 @@ impl Hub {
     /// Tells all peers goodbye and ends every task of the hub.
     pub async fn close(&self) {
         let imports = std::mem::take(&mut *self.inner.imports.lock());
-        let goodbyes = async {
-            for import in imports.values() {
-                import.disconnect().await;
-            }
-        };
+        let goodbyes = join_all(imports.values().map(|import| import.disconnect()));
         // Peers that do not answer must not hold up the others' end for ever.
         let _ = self.inner.rt.timeout(limits::GOODBYE_TIME_MAX * 2, goodbyes).await;
         self.inner.ended.end();

@@ -291,10 +291,11 @@ impl Import {
         self.driver.on(Event::Forget);
     }
 
-    /// Ends the session in order.
+    /// Ends the session in order. One that is being opened is opened first: a target that restarts has it already, and would wait for
+    /// what its client sends.
     pub async fn disconnect(&self) {
         let driver = &self.driver;
-        if driver.look_at(|state| matches!(state.machine.phase(), Phase::Open { .. })) {
+        if driver.look_at(|state| matches!(state.machine.phase(), Phase::Open { .. } | Phase::Connecting)) {
             let session = self.session();
             match self.call_within(limits::GOODBYE_TIME_MAX, Disconnect {}).await {
                 // If the target is of this process; the hub of another one sees it by itself.

@@ -9,7 +9,7 @@ use proto::{Code, Layout, Timestamp};
 use rt::wait::join_all;
 
 use crate::data::{Call, Extents, FileRef, Objects};
-use crate::lock::{Eras, needs_of, surely};
+use crate::lock::{Eras, needs_of, parts, surely};
 use crate::{Error, Result};
 
 impl Extents {
@@ -107,15 +107,4 @@ impl Objects {
             Err(error) => Err(error),
         }
     }
-}
-
-/// The part of each object that lies in `range` of the file, for those that have one.
-fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = (Place, Range<u64>)> + '_ {
-    let touched = layout.touched(range.start, range.end - range.start);
-    let parts = touched.flat_map(move |component| {
-        let (start, end) = (range.start.max(component.start), range.end);
-        let part = move |stripe| component.reach(stripe, start)..component.reach(stripe, end);
-        component.places().map(move |place| (place, part(place.object.stripe)))
-    });
-    parts.filter(|(_, part)| !part.is_empty())
 }

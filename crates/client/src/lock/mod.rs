@@ -37,7 +37,7 @@ pub(crate) use filling::Filling;
 pub(crate) use grants::Grants;
 pub(crate) use held::Pages;
 pub(crate) use leave::Leaver;
-pub(crate) use needs::{beyond, needs_of, surely, whole};
+pub(crate) use needs::{beyond, needs_of, parts, surely, whole};
 pub(crate) use pages::KernelPages;
 pub(crate) use rest::Resting;
 pub(crate) use spaces::Keep;

@@ -1,5 +1,7 @@
 //! Which ranges of which objects an operation on a file needs.
 
+use std::ops::Range;
+
 use proto::Layout;
 use proto::layout::Place;
 use smallvec::SmallVec;
@@ -20,8 +22,23 @@ pub(crate) struct Need {
 /// Needs in the order of their objects: everybody locks them in this order.
 pub(crate) type Needs = SmallVec<[Need; 4]>;
 
+/// Longer ranges are looked at object by object, and not stripe by stripe: a hole may be as long as a file can be.
+const LONG_BYTES: u64 = 64 << 20;
+
 /// `[offset, offset + len)` of the file: in each object it is one range.
 pub(crate) fn needs_of(layout: &Layout, offset: u64, len: u64) -> Needs {
+    if len > LONG_BYTES {
+        return by_object(layout, offset, len);
+    }
+    by_stripe(layout, offset, len)
+}
+
+fn by_object(layout: &Layout, offset: u64, len: u64) -> Needs {
+    let need = |(place, Range { start, end })| Need { place, start, end };
+    in_order(parts(layout, offset..offset.saturating_add(len)).map(need).collect())
+}
+
+fn by_stripe(layout: &Layout, offset: u64, len: u64) -> Needs {
     let mut needs = Needs::new();
     for run in layout.runs(offset, len) {
         let end = run.object_offset + run.len;
@@ -31,6 +48,17 @@ pub(crate) fn needs_of(layout: &Layout, offset: u64, len: u64) -> Needs {
         }
     }
     in_order(needs)
+}
+
+/// The part of each object that lies in `range` of the file, for those that have one.
+pub(crate) fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = (Place, Range<u64>)> + '_ {
+    let touched = layout.touched(range.start, range.end - range.start);
+    let parts = touched.flat_map(move |component| {
+        let (start, end) = (range.start.max(component.start), range.end);
+        let part = move |stripe| component.reach(stripe, start)..component.reach(stripe, end);
+        component.places().map(move |place| (place, part(place.object.stripe)))
+    });
+    parts.filter(|(_, part)| !part.is_empty())
 }
 
 fn in_order(mut needs: Needs) -> Needs {
@@ -82,6 +110,17 @@ mod tests {
             beyond(&layout, unit + 7)[..],
             [need(0, unit, u64::MAX), need(1, 7, u64::MAX), need(2, 0, u64::MAX)]
         );
+        assert_eq!(needs_of(&layout, 5, u64::MAX).len(), 3, "at once");
+        for (start, len) in [
+            (0, 1),
+            (5, unit),
+            (unit - 1, 2),
+            (7 * unit + 3, 4 * unit),
+            (1, 17 * unit - 1),
+            (3 * unit, 3 * unit),
+        ] {
+            assert_eq!(by_object(&layout, start, len), by_stripe(&layout, start, len), "{start}, {len}");
+        }
         assert!(whole(&layout).iter().all(|need| need.start == 0 && need.end == u64::MAX));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::wire::messages::{GetSequence, Statfs};
-use rpc::limits;
+use rpc::{LinkState, limits};
 use rt::sim::{Options as World, Sim};
 
 use crate::target::{Durable, Options, Server, client_hub, import};
@@ -112,5 +112,28 @@ fn a_connection_without_another_end_is_given_up() {
         sim.heal("server", "client");
         let answered = hub.rt().timeout(limits::CONNECT_TIME_MAX, import.call(Statfs {})).await;
         assert!(answered.is_some_and(|answered| answered.is_ok()));
+    });
+}
+
+/// A target that restarts takes a client back before the client knows of it. A client that leaves just then says so: the target would wait
+/// for what it sends.
+#[test]
+fn who_leaves_while_a_session_is_being_opened_says_so() {
+    let sim = Sim::new(World::seed(1));
+    sim.run(async {
+        let disk = Arc::new(Mutex::new(Durable::default()));
+        let server = Server::start(sim.rt("server"), &disk, Options::default()).await;
+        let hub = client_hub(sim.rt("client"));
+        let import = import(&hub, 1);
+        import.call(Statfs {}).await.expect("the target answers");
+        sim.crash("server");
+        drop(server);
+        let server = Server::start(rt::Rt::sim(sim.restart("server")), &disk, Options::default()).await;
+        while server.target.session_of(1).is_none() {
+            hub.rt().sleep(Duration::from_micros(1)).await;
+        }
+        assert_eq!(import.state().link, LinkState::Connecting);
+        import.disconnect().await;
+        assert_eq!(server.target.session_of(1), None);
     });
 }
