@@ -326,7 +326,7 @@ room_has() {
 
 # OSTs of two sizes: new files go by the room, none to one that is full, and some again when it is not any more.
 t_room() {
-  local index pid
+  local index pid left
   "$WEFT" format --mgs --fsname "$room" "$work/r.mgs"
   "$WEFT" format --mdt --fsname "$room" --index 0 --mgsnode 127.0.0.1:7201@tcp "$work/r.mdt"
   for index in 0 1 2; do room_disk $index 2000; done
@@ -350,8 +350,20 @@ t_room() {
   head -c 3000000 "$WEFT" > "$more/extends"
   sync "$more/extends"
 
-  # The small one is full: nobody has to know that but the MDT.
+  # The small one has no room for another piece of 64 MiB, and nothing was made since by which the MDT would know.
+  "$LFS" setstripe -E -1 -z 64M -i 3 -c 1 "$more/grows"
+  head -c 3000000 "$WEFT" > "$more/grows"
+  sync "$more/grows"
   "$LFS" setstripe -i 3 -c 1 "$more/large"
+  left=$(($(lctl get_param -n "osd-weft.$room-OST0003.kbytesavail") / 1024 - 40))
+  dd if=/dev/zero "of=$more/large" bs=1M count=$left conv=fsync status=none
+  dd if=/dev/zero "of=$more/grows" bs=1M count=60 seek=64 conv=notrunc,fsync status=none
+  [ "$("$LFS" getstripe -I1 -i "$more/grows")" = 3 ]
+  [ "$("$LFS" getstripe -I2 -i "$more/grows")" -lt 3 ]
+  head -c 3000000 "$more/grows" | cmp - <(head -c 3000000 "$WEFT")
+  rm "$more/grows"
+
+  # The small one is full: nobody has to know that but the MDT.
   must_fail 1 dd if=/dev/zero "of=$more/large" bs=1M count=1000 conv=fsync status=none
   grep -q "No space left" "$work/err"
   # What was too little for a large request is taken by small ones.

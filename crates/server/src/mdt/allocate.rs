@@ -195,6 +195,17 @@ impl Order {
         Order { avoided, ..self }
     }
 
+    /// The same order, in which stripes keep away from `lacking` too: they have no room for what is asked for just now.
+    pub fn without_room(&self, lacking: &[OstIndex]) -> Order {
+        let avoiding = |order: &Order| {
+            let avoided = order.avoided.iter().chain(lacking).copied().collect();
+            // The turns may be those of an OST that has no room.
+            Order { round: Round::default(), ..order.clone().avoiding(avoided) }
+        };
+        let pools = self.pools.iter().map(|(name, pool)| (name.clone(), Arc::new(avoiding(pool)))).collect();
+        Order { pools, ..avoiding(self) }
+    }
+
     /// Those that stripes keep away from, sorted.
     pub fn avoided(&self) -> &[OstIndex] {
         &self.avoided

@@ -6,7 +6,7 @@
 
 use proto::layout::{Component, LayoutHint, Pattern};
 use proto::limits::COMPONENTS_MAX;
-use proto::{Code, Fid, Layout};
+use proto::{Code, Fid, Layout, OstIndex};
 use smallvec::SmallVec;
 
 use super::allocate::{Order, allocate};
@@ -37,6 +37,30 @@ pub fn place(
     }
     grown.generation = layout.generation.checked_add(1).ok_or(Code::TooLarge)?;
     Ok(Some(grown))
+}
+
+/// A piece of a part that extends itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The OSTs that it goes on with; none if it begins.
+    pub osts: Vec<OstIndex>,
+    /// What it takes of each OST, in bytes.
+    pub bytes: u64,
+}
+
+/// The first piece that a write of `[offset, offset + len)` asks for; `None` if that extends nothing.
+pub fn piece(layout: &Layout, (offset, len): (u64, u64)) -> Option<Piece> {
+    let end = offset.saturating_add(len);
+    let lacks = |of: &Component| of.start < end && offset < of.end && of.pattern == Pattern::Pending;
+    let at = layout.components.iter().position(lacks)?;
+    let pending = layout.components.get(at).filter(|pending| pending.extension > 0)?;
+    let before = at.checked_sub(1).and_then(|at| layout.components.get(at)).filter(|of| of.extends());
+    let mut osts: Vec<OstIndex> = before.map_or_else(Vec::new, |before| before.osts().collect());
+    osts.sort_unstable();
+    osts.dedup();
+    let wanted = pending.wanted.as_deref().map_or(1, |wanted| wanted.stripe_count.max(1) as u64);
+    let count = if osts.is_empty() { wanted } else { osts.len() as u64 };
+    Some(Piece { osts, bytes: (reach(pending, end) - pending.start).div_ceil(count) })
 }
 
 /// The components that `pending`, which begins a file, becomes: the first has objects that `id` names.
@@ -153,9 +177,9 @@ impl Growth<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proto::Pools;
     use proto::layout::{HintPart, LayoutHint};
     use proto::limits::STRIPE_SIZE_UNIT;
-    use proto::{OstIndex, Pools};
 
     use super::*;
 
@@ -242,6 +266,34 @@ mod tests {
         assert_eq!(file.write(28, &[0, 1]), forced);
         let ids: Vec<u32> = file.layout.ids().map(|id| id.oid).collect();
         assert_eq!(ids, [1, 2, 3], "what extends keeps its objects");
+    }
+
+    #[test]
+    fn what_a_piece_takes_of_each_ost() {
+        let mut file = File::new(&two_parts());
+        let piece = |layout: &Layout, unit: u64| super::piece(layout, (unit * UNIT, 1));
+        let of = |osts: &[u32], units: u64| {
+            Some(Piece { osts: osts.iter().copied().map(OstIndex).collect(), bytes: units * UNIT })
+        };
+        assert_eq!(piece(&file.layout, 3), None, "it has its objects");
+        assert_eq!(piece(&file.layout, 5), of(&[0], 4));
+        assert_eq!(piece(&file.layout, 9), of(&[0], 8));
+        assert_eq!(piece(&file.layout, 16), of(&[], 8), "the second part begins");
+        file.write(20, &[0]);
+        assert_eq!(piece(&file.layout, 24), of(&[1], 8));
+        let hint = LayoutHint { stripe_count: 2, ..LayoutHint::default() };
+        let plain = LayoutHint { parts: vec![HintPart::new(u64::MAX, hint)], ..LayoutHint::default() };
+        assert_eq!(piece(&File::new(&plain).layout, 5), None, "it does not extend itself");
+    }
+
+    /// An OST that has no room for the piece is passed over, if it is not the last one.
+    #[test]
+    fn a_piece_goes_where_there_is_room_for_it() {
+        let mut file = File::new(&two_parts());
+        let order = order(&[]).without_room(&[OstIndex(0)]);
+        let grown = place(&file.layout, (5 * UNIT, 1), &order, || Ok(Fid { oid: 9, ..ID }));
+        file.layout = grown.expect("there is room").expect("it lacked objects");
+        assert_eq!(file.shown(), [(0, 4, Some(0)), (4, 12, Some(1)), (12, END, None)]);
     }
 
     #[test]

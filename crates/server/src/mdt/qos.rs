@@ -18,12 +18,15 @@ use rt::wait::join_all;
 
 use super::allocate::Order;
 use super::osts::Osts;
+use super::place::Piece;
 use super::turns::{Offer, Rule};
 
 /// How old what is known may be, in seconds (Lustre's default for `qos_maxage`).
 const MAXAGE_S: u32 = 5;
 /// How long an OST may take to tell its space.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Most OSTs that are asked for one piece of a file.
+const ASKED_MAX: usize = 256;
 /// An OST is full when less than one part in so many of it can be written, and until it is twice that (Lustre's `reserved_mb_low`).
 const FULL_PART: u64 = 1000;
 /// An OST's part of the largest one's room has to change by more than one in so many for the order to change.
@@ -178,6 +181,27 @@ impl Osts {
                 tracing::error!(%error, "which OSTs new files take by their room");
             }
         });
+    }
+
+    /// The OSTs that have no room for `piece`, as they say now: files that only grow make nothing by which somebody would have asked
+    /// before. If those that it goes on with have room, nobody else is asked.
+    pub(super) async fn lacking_room(&self, piece: &Piece) -> Vec<OstIndex> {
+        let lack = |spaces: BTreeMap<OstIndex, Space>| {
+            let lacks = |(_, space): &(OstIndex, Space)| {
+                space.state & Space::FULL != 0 || space.bytes_available < piece.bytes
+            };
+            spaces.into_iter().filter(lacks).map(|(ost, _)| ost)
+        };
+        let mut lacking: Vec<OstIndex> = lack(self.spaces_of(&piece.osts).await).collect();
+        if !piece.osts.is_empty() && lacking.is_empty() {
+            return lacking;
+        }
+        let table = self.table();
+        let is_choice =
+            |ost: &OstIndex| !piece.osts.contains(ost) && table.order.avoided().binary_search(ost).is_err();
+        let others: Vec<OstIndex> = table.osts().filter(is_choice).take(ASKED_MAX).collect();
+        lacking.extend(lack(self.spaces_of(&others).await));
+        lacking
     }
 
     /// The space of OSTs, as far as they tell it.

@@ -8,13 +8,13 @@ use proto::wire::messages::{
     ACCESS_WRITE, DefaultLayout, FEATURE_OVERSTRIPING, GetDefaultLayout, LOCK_LAYOUT, LOCK_UPDATE, PlaceData,
     SetLayout, SwapLayouts,
 };
-use proto::{Code, Fid, FileKind, Layout};
+use proto::{Code, Fid, FileKind, Layout, OstIndex};
 use service::{Done, VERSION_OF_THIS, code_of};
 
 use super::create::until_pools;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, changelog};
+use crate::mdt::{Changes, Ctx, Halt, Mdt, Outcome, access, allocate, changelog, place};
 
 /// The reply comes when the layout is durable: a replay would give the file another one than the client has
 /// used already.
@@ -86,17 +86,31 @@ fn once_more(code: Code) -> Code {
 /// has written to already.
 pub(in crate::mdt) async fn place_data(mdt: &Mdt, ctx: &Ctx<'_>, request: &PlaceData) -> Outcome {
     mdt.sequences.ready(&mdt.store).await?;
-    let done = place_data_now(mdt, ctx, request)?;
+    let lacking = lacking_room(mdt, ctx, request).await?;
+    let done = place_data_now(mdt, ctx, request, &lacking)?;
     mdt.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
     Ok(done)
 }
 
-fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData) -> Outcome {
+/// The OSTs that have no room for a piece of a part that extends itself, if that is what is asked for.
+async fn lacking_room(mdt: &Mdt, ctx: &Ctx<'_>, request: &PlaceData) -> Result<Vec<OstIndex>, Halt> {
+    let layout = {
+        let _inode = mdt.names.locks.inodes(&[request.fid]);
+        mdt.names.inode(ctx, request.fid)?.layout
+    };
+    match layout.and_then(|layout| place::piece(&layout, (request.offset, request.len))) {
+        Some(piece) => Ok(mdt.objects.osts.lacking_room(&piece).await),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData, lacking: &[OstIndex]) -> Outcome {
     let _inode = mdt.names.locks.inodes(&[request.fid]);
     let mut file = mdt.names.inode(ctx, request.fid)?;
     let before = file.layout.as_ref().ok_or(Code::Invalid)?;
     let range = (request.offset, request.len);
-    let grown = mdt.objects.osts.table().place(before, range, || mdt.sequences.fresh()).map_err(once_more)?;
+    let table = mdt.objects.osts.table();
+    let grown = table.place(before, range, lacking, || mdt.sequences.fresh()).map_err(once_more)?;
     // If somebody else came first, the answer still waits for his change to be durable.
     let mut changes = Changes::default();
     if let Some(grown) = grown {

@@ -80,14 +80,18 @@ impl Table {
         })
     }
 
-    /// See [`place::place`].
+    /// See [`place::place`]. The OSTs `lacking` have no room for what is asked for.
     pub fn place(
         &self,
         layout: &Layout,
         range: (u64, u64),
+        lacking: &[OstIndex],
         fresh: impl FnMut() -> Result<Fid, Code>,
     ) -> Result<Option<Layout>, Code> {
-        let made = place::place(layout, range, &self.order, fresh);
+        let made = match lacking {
+            [] => place::place(layout, range, &self.order, fresh),
+            lacking => place::place(layout, range, &self.order.without_room(lacking), fresh),
+        };
         for wanted in layout.components.iter().filter_map(|component| component.wanted.as_deref()) {
             self.look(&made, wanted);
         }

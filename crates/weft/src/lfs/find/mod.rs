@@ -47,6 +47,8 @@ Tests (N: exactly, +N: more, -N: less; with one or two dashes in front):
   -mtime [+-]DAYS  -atime  -ctime  -mmin [+-]MINUTES  -amin  -cmin
   -ost, -O INDEX,...       -mdt, -m INDEX,...   -pool NAME
   -stripe-count, -c [+-]N  -stripe-size, -S [+-]N[kMG]
+  -component-count [+-]N   -component-start [+-]N[kMG]  -component-end, -E [+-]N[kMG]|EOF
+  -component-flags FLAG,...  -extension-size, -z [+-]N[kMG]
   -layout, -L raid0|mdt|overstriped|composite   -true  -false
 Operators: ( EXPR )  ! EXPR  -not  EXPR EXPR  -a  -and  EXPR -o EXPR  -or
 Limits:    -maxdepth N  -mindepth N

@@ -139,6 +139,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return of_all(arguments, (&Named::default_of(kind, path.as_ref())?, pool), kind);
     }
     let said = [user, group, projid].map(Option::as_ref);
+    // Grace times are those of all: what follows -u, -g or -p is no name.
+    let only = said.into_iter().flatten().next().filter(|_| arguments.times);
+    let path = path.or_else(|| only.map(PathBuf::from));
     let Named { kind, name, path } = Named::of(said, path.as_ref())?;
     if arguments.times {
         return times(&path, kind.unwrap_or(QUOTA_USER), pool);
