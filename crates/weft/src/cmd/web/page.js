@@ -208,7 +208,7 @@ function show(state) {
   table("clients", ["Address", "#Mounts"], [...state.clients.map((client) => [client.nid, count(client.mounts)]), ...more], "no MDT is reached from here");
   const memory = sums(samples, "lustre_mem_used", (labels) => labels.pid);
   const memoryMost = sums(samples, "lustre_mem_used_max", (labels) => labels.pid);
-  table("processes", ["Process", "#Memory", "#Most"], [...memory].map(([pid, bytes]) => [pid, size(bytes), size(memoryMost.get(pid) || 0)]), "no process of weft is here");
+  table("processes", ["Process", "#Memory", "#Most"], [...memory].map(([pid, bytes]) => [pid, size(bytes), size(memoryMost.get(pid) || 0)]), "no server process is here");
   const work = state.work.flatMap(({ name, text }) => [make("h3", {}, name), make("pre", {}, text)]);
   $("work").replaceChildren(...(work.length ? work : ["nothing lasts long just now"]));
   before = { asked_ms: state.asked_ms, samples };
