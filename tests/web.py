@@ -1,4 +1,4 @@
-"""What `weft web` answers: web.py ADDRESS TOKEN-FILE FSNAME MOUNT"""
+"""What `weft web` answers: web.py ADDRESS TOKEN-FILE FSNAME MOUNT, or, where only servers are, web.py ADDRESS TOKEN-FILE --served PID"""
 
 import json
 import os
@@ -26,6 +26,27 @@ def must(what, is_so):
     if not is_so:
         sys.exit(f"wrong: {what}")
 
+
+def served(pid):
+    """Where nothing is mounted, the targets are told of; and looking leaves no thread and no file behind."""
+
+    def left():
+        return len(os.listdir(f"/proc/{pid}/task")), len(os.listdir(f"/proc/{pid}/fd"))
+
+    looks = {}
+    while len(looks) < 6:
+        state = json.loads(ask("/state.json", token)[2])
+        must("targets are told of", not state["mounts"] and any("served here" in line for line in state["served"]))
+        looks.setdefault(state["asked_ms"], left())
+        time.sleep(0.2)
+    # Connections to servers are made with the first look, and some threads begin with work.
+    first, last = list(looks.values())[1], left()
+    must(f"threads and files stay as many: {first}, then {last}", last[0] <= first[0] + 2 and last[1] <= first[1] + 2)
+
+
+if fsname == "--served":
+    served(mount)
+    sys.exit(0)
 
 must("the token is its owner's", stat.S_IMODE(os.stat(token_file).st_mode) == 0o600)
 for path, kind in (("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")):

@@ -1221,6 +1221,15 @@ t_web() {
   in_two python3 "$top/tests/web.py" "$at" "$token" "$two_fsname" "$two_a" || { kill $pid; return 1; }
   kill $pid
   wait $pid || true
+  # Where only servers are.
+  nsenter --net="/run/netns/$two_ns" unshare --mount sh -c 'awk "\$3 == \"fuse.weft\" { print \$2 }" /proc/mounts | xargs -r -n 1 umount -l; exec "$0" "$@"' \
+    "$WEFT" web --listen 127.0.0.1:$port --token "$token" > "$work/web" 2>&1 &
+  pid=$!
+  until_true 10 grep -q "page at $at/" "$work/web"
+  in_two python3 "$top/tests/web.py" "$at" "$token" --served $pid || { kill $pid; return 1; }
+  kill $pid
+  wait $pid || true
+  must_fail 1 in_two "$WEFT" web --listen 127.0.0.1:$port --token "/etc/weft/$two_fsname.client.key"
   chmod 644 "$token"
   must_fail 1 in_two "$WEFT" web --listen 127.0.0.1:$port --token "$token"
   grep -q 'others can read' "$work/err"

@@ -34,10 +34,11 @@ round() {
 
 # away: the servers are killed; df and plain umount end all the same, and so do the mounts' processes.
 away() {
-  local mount pids
+  local mount pid pids
   pids=$(daemon_pid "$two_a"; daemon_pid "$two_b")
   mkdir "$two_a/away" && ls "$two_a" "$two_b" && df "$two_a" "$two_b" || return 1
-  xargs kill -9 < "$work/two.pids"
+  xargs kill -9 < "$work/two.pids" || return 1
+  while read -r pid; do timeout 20 tail -s 0.1 --pid="$pid" -f /dev/null || return 1; done < "$work/two.pids"
   for mount in "$two_a" "$two_b"; do
     timeout 30 df "$mount" || { echo "df of $mount waits for servers"; return 1; }
     timeout 30 df -i "$mount" | awk 'NR == 2 && $2 > 0 { told = 1 } END { exit !told }' || { echo "df -i of $mount tells nothing"; return 1; }
@@ -62,9 +63,10 @@ for engine in ${ENGINES:-dev${uring_before:+ uring}}; do
         # There may be no servers any more.
         two_down
         rm -rf --one-file-system "$work"/two.*
-        WEFT_MOUNT+=,unmount_wait=10
+        WEFT_MOUNT=fuse_engine=$engine,unmount_wait=10
         two_up > "$work/up" 2>&1 || { echo "the cluster does not start"; exit 1; }
         check "$engine away $turn" away
+        WEFT_MOUNT=fuse_engine=$engine
       else
         check "$engine $event $turn" round "$event"
       fi

@@ -121,6 +121,14 @@ mod tests {
         ] {
             assert_eq!(by_object(&layout, start, len), by_stripe(&layout, start, len), "{start}, {len}");
         }
+        let first =
+            Component { end: 5 * unit, ..Component::striped(Fid::ROOT, 65_536, (0..2).map(OstIndex)) };
+        let id = Fid { oid: 7, ..Fid::ROOT };
+        let second = Component { start: 5 * unit, ..Component::striped(id, 65_536, (0..3).map(OstIndex)) };
+        let parts = Layout { components: [first, second].into_iter().collect(), ..layout.clone() };
+        for (start, len) in [(1, 3 * unit), (unit, 9 * unit), (5 * unit + 9, 70), (6 * unit + 9, 5 * unit)] {
+            assert_eq!(by_object(&parts, start, len), by_stripe(&parts, start, len), "{start}, {len}");
+        }
         assert!(whole(&layout).iter().all(|need| need.start == 0 && need.end == u64::MAX));
     }
 }

@@ -23,6 +23,9 @@ impl Posix {
         mut change: AttrChange,
         handle: Option<Handle>,
     ) -> Result<Told> {
+        if fid == Fid::ROOT {
+            self.away.forget();
+        }
         if change.mode.is_some_and(|mode| mode & (MODE_SETUID | MODE_SETGID) != 0) {
             self.opens.privileges_are_on(fid);
         }

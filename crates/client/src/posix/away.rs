@@ -26,6 +26,11 @@ struct Opened {
 }
 
 impl Away {
+    /// What was told of the root is not true any more.
+    pub(super) fn forget(&self) {
+        *self.root.lock() = None;
+    }
+
     /// A handle of the root; its number is none that the client uses, which counts up from 1.
     fn open(&self, caller: &Caller) -> Handle {
         let mut opened = self.opened.lock();

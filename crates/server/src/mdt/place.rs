@@ -44,23 +44,47 @@ pub fn place(
 pub struct Piece {
     /// The OSTs that it goes on with; none if it begins.
     pub osts: Vec<OstIndex>,
-    /// What it takes of each OST, in bytes.
+    /// What it takes of all of them, in bytes.
     pub bytes: u64,
+    /// Stripes that were asked for, as in a hint.
+    pub stripe_count: i32,
+    /// The pool that was asked for, if any.
+    pub pool: String,
+}
+
+impl Piece {
+    /// What it takes of each of its OSTs if there are so many to choose from, in bytes.
+    pub fn share(&self, known: usize) -> u64 {
+        let known = known.max(1);
+        let osts = match (self.osts.len(), self.stripe_count) {
+            (0, 0) => 1,
+            (0, count) if count < 0 => known,
+            (0, count) => known.min(count as usize),
+            (osts, _) => osts,
+        };
+        self.bytes.div_ceil(osts as u64)
+    }
 }
 
 /// The first piece that a write of `[offset, offset + len)` asks for; `None` if that extends nothing.
 pub fn piece(layout: &Layout, (offset, len): (u64, u64)) -> Option<Piece> {
     let end = offset.saturating_add(len);
-    let lacks = |of: &Component| of.start < end && offset < of.end && of.pattern == Pattern::Pending;
-    let at = layout.components.iter().position(lacks)?;
-    let pending = layout.components.get(at).filter(|pending| pending.extension > 0)?;
+    let lacks = |of: &Component| {
+        of.start < end && offset < of.end && of.pattern == Pattern::Pending && of.extension > 0
+    };
+    let at = layout.components.iter().position(lacks).filter(|_| len > 0 && !layout.is_released())?;
+    let pending = layout.components.get(at)?;
     let before = at.checked_sub(1).and_then(|at| layout.components.get(at)).filter(|of| of.extends());
     let mut osts: Vec<OstIndex> = before.map_or_else(Vec::new, |before| before.osts().collect());
     osts.sort_unstable();
     osts.dedup();
-    let wanted = pending.wanted.as_deref().map_or(1, |wanted| wanted.stripe_count.max(1) as u64);
-    let count = if osts.is_empty() { wanted } else { osts.len() as u64 };
-    Some(Piece { osts, bytes: (reach(pending, end) - pending.start).div_ceil(count) })
+    let wanted = pending.wanted.as_deref();
+    let named = wanted.map_or(0, |wanted| wanted.osts.len() as i32);
+    let stripe_count = if named > 0 { named } else { wanted.map_or(1, |wanted| wanted.stripe_count) };
+    let pool = wanted.map_or_else(String::new, |wanted| wanted.pool.clone());
+    // What lies in front of a write that leaves a hole takes no room.
+    let bytes = (reach(pending, end) - pending.start).min(pending.extension.max(len));
+    Some(Piece { osts, bytes, stripe_count, pool })
 }
 
 /// The components that `pending`, which begins a file, becomes: the first has objects that `id` names.
@@ -273,12 +297,21 @@ mod tests {
         let mut file = File::new(&two_parts());
         let piece = |layout: &Layout, unit: u64| super::piece(layout, (unit * UNIT, 1));
         let of = |osts: &[u32], units: u64| {
-            Some(Piece { osts: osts.iter().copied().map(OstIndex).collect(), bytes: units * UNIT })
+            let osts = osts.iter().copied().map(OstIndex).collect();
+            Some(Piece { osts, bytes: units * UNIT, stripe_count: 1, pool: String::new() })
         };
         assert_eq!(piece(&file.layout, 3), None, "it has its objects");
         assert_eq!(piece(&file.layout, 5), of(&[0], 4));
         assert_eq!(piece(&file.layout, 9), of(&[0], 8));
         assert_eq!(piece(&file.layout, 16), of(&[], 8), "the second part begins");
+        assert_eq!(piece(&file.layout, 1 << 30), of(&[], 8), "a hole takes no room");
+        assert_eq!(super::piece(&file.layout, (16 * UNIT, 0)), None, "nothing is written");
+        let share = |osts: usize, stripe_count, known| {
+            let osts = (0..osts as u32).map(OstIndex).collect();
+            Piece { osts, bytes: 24, stripe_count, pool: String::new() }.share(known)
+        };
+        assert_eq!([share(2, 9, 4), share(0, 0, 4), share(0, 3, 4), share(0, 100, 4)], [12, 24, 8, 6]);
+        assert_eq!([share(0, -1, 4), share(0, -2, 3), share(0, 5, 0)], [6, 8, 24]);
         file.write(20, &[0]);
         assert_eq!(piece(&file.layout, 24), of(&[1], 8));
         let hint = LayoutHint { stripe_count: 2, ..LayoutHint::default() };

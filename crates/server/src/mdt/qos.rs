@@ -186,22 +186,20 @@ impl Osts {
     /// The OSTs that have no room for `piece`, as they say now: files that only grow make nothing by which somebody would have asked
     /// before. If those that it goes on with have room, nobody else is asked.
     pub(super) async fn lacking_room(&self, piece: &Piece) -> Vec<OstIndex> {
-        let lack = |spaces: BTreeMap<OstIndex, Space>| {
-            let lacks = |(_, space): &(OstIndex, Space)| {
-                space.state & Space::FULL != 0 || space.bytes_available < piece.bytes
-            };
-            spaces.into_iter().filter(lacks).map(|(ost, _)| ost)
-        };
-        let mut lacking: Vec<OstIndex> = lack(self.spaces_of(&piece.osts).await).collect();
-        if !piece.osts.is_empty() && lacking.is_empty() {
-            return lacking;
-        }
         let table = self.table();
-        let is_choice =
-            |ost: &OstIndex| !piece.osts.contains(ost) && table.order.avoided().binary_search(ost).is_err();
-        let others: Vec<OstIndex> = table.osts().filter(is_choice).take(ASKED_MAX).collect();
-        lacking.extend(lack(self.spaces_of(&others).await));
-        lacking
+        let pool = table.pool(&piece.pool);
+        let is_choice = |ost: &OstIndex| {
+            pool.is_none_or(|pool| pool.contains(ost)) && table.order.avoided().binary_search(ost).is_err()
+        };
+        let choice: Vec<OstIndex> = table.osts().filter(is_choice).take(ASKED_MAX).collect();
+        let share = piece.share(choice.len());
+        let lacks = |space: &Space| space.state & Space::FULL != 0 || space.bytes_available < share;
+        let mut spaces = self.spaces_of(&piece.osts).await;
+        if piece.osts.is_empty() || spaces.values().any(lacks) {
+            let others: Vec<OstIndex> = choice.into_iter().filter(|ost| !piece.osts.contains(ost)).collect();
+            spaces.extend(self.spaces_of(&others).await);
+        }
+        spaces.into_iter().filter(|(_, space)| lacks(space)).map(|(ost, _)| ost).collect()
     }
 
     /// The space of OSTs, as far as they tell it.

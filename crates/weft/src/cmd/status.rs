@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let all_well = !reports.is_empty() && reports.iter().all(|report| report.healthy);
     // On a host of servers only there is something to say all the same.
     if reports.is_empty() && !arguments.json {
-        for line in served_here()? {
+        for line in served_here(&mut Reach::new(None)?)? {
             out!("{line}");
         }
     }
@@ -99,9 +99,8 @@ pub fn reports() -> Result<Vec<Report>, Failure> {
 }
 
 /// A line for each target that processes of this host serve.
-pub fn served_here() -> Result<Vec<String>, Failure> {
-    let mut reach = Reach::new(None)?;
-    let devices: Vec<_> = std::mem::take(&mut reach.devices);
+pub fn served_here(reach: &mut Reach) -> Result<Vec<String>, Failure> {
+    let devices = reach.devices.clone();
     let states = reach.states(&devices)?;
     let line = |(device, state): (&Device, &Result<TargetState, String>)| match state {
         Err(why) => format!("{}: {why}", device.name),

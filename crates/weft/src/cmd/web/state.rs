@@ -15,6 +15,8 @@ use crate::lctl::reach::Reach;
 const JOBS_MAX: usize = 50;
 /// Clients that are shown.
 const CLIENTS_MAX: usize = 1000;
+/// Most bytes of the text of one kind of work.
+const WORK_BYTES_MAX: usize = 32 << 10;
 /// Long work that there may be: checks, and what copytools do.
 const WORK: &[&str] = &[
     "mdd.*.lfsck_namespace",
@@ -59,7 +61,7 @@ struct Work {
 /// Asks everybody who is reached.
 pub fn collect(reach: &mut Reach) -> Result<String, Failure> {
     let mounts = status::reports()?;
-    let served = if mounts.is_empty() { status::served_here()? } else { Vec::new() };
+    let served = if mounts.is_empty() { status::served_here(reach)? } else { Vec::new() };
     let metrics = collect::collect(reach, JOBS_MAX)?;
     let mut clients = clients(reach)?;
     let clients_count = clients.len();
@@ -98,7 +100,23 @@ fn work(reach: &mut Reach) -> Result<Vec<Work>, Failure> {
     let told = params::told(reach, WORK)?;
     let has_begun = |text: &str| !text.trim().is_empty() && !text.contains("status: init\n");
     let values = told.values.into_iter().filter(|(_, text)| has_begun(text));
-    Ok(values.map(|(name, text)| Work { name, text }).collect())
+    Ok(values.map(|(name, text)| Work { name, text: shortened(text) }).collect())
+}
+
+/// What there is room for, in whole lines.
+fn shortened(text: String) -> String {
+    if text.len() <= WORK_BYTES_MAX {
+        return text;
+    }
+    let mut shown = String::new();
+    for line in text.lines() {
+        if shown.len() + line.len() >= WORK_BYTES_MAX {
+            break;
+        }
+        shown.push_str(line);
+        shown.push('\n');
+    }
+    shown + "... and more"
 }
 
 #[cfg(test)]

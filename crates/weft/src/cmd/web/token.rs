@@ -15,11 +15,20 @@ pub struct Token(Arc<str>);
 impl Token {
     /// The token in `file`, which is made if it is not there.
     pub fn of(rt: &Rt, file: &Path) -> Result<Token, Failure> {
-        keys::create(rt, file).map_err(|failure| Failure::new(format!("{failure}, as a token")))?;
+        let name = file.display();
+        if file.extension().is_some_and(|extension| extension == "key") {
+            // What a browser shows travels in the clear.
+            return Err(Failure::new(format!(
+                "--token {name}: that is the name of a key; name another file"
+            )));
+        }
+        let of_token =
+            |failure| Failure::new(format!("--token {name}: {failure}; without the file a new one is made"));
+        keys::create(rt, file).map_err(of_token)?;
         // What could be read by others is refused.
-        keys::read(file)?;
+        keys::read(file).map_err(of_token)?;
         let text = std::fs::read_to_string(file)
-            .map_err(|error| Failure::new(format!("the token {} cannot be read: {error}", file.display())))?;
+            .map_err(|error| Failure::new(format!("the token {} cannot be read: {error}", name)))?;
         Ok(Token(text.trim().into()))
     }
 
