@@ -230,8 +230,9 @@ fn in_child(path: &Path, kind: &str, name: &OsStr, value: &[u8], patience: Patie
     let said = match wait(&entry, patience, look) {
         Ok(said) => said,
         Err(error) => {
-            // It may be beyond the reach of signals.
+            // It may be beyond the reach of signals: its end is waited for elsewhere, by a process that goes on asking.
             let _ = child.kill();
+            let _ = std::thread::Builder::new().spawn(move || child.wait());
             return Err(error);
         }
     };
