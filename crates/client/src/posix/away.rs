@@ -10,6 +10,9 @@ use super::{Posix, Result};
 use crate::order::{LEAF, Mutex};
 use crate::{Caller, Handle, OpenFlags, Told};
 
+/// Handles of the root that nobody was asked for are numbered from here on; the client counts its own up from 1.
+const FIRST: u64 = 1 << 63;
+
 /// What is known of the root, and who opened it while nobody could be asked.
 #[derive(Default)]
 pub(super) struct Away {
@@ -31,23 +34,23 @@ impl Away {
         *self.root.lock() = None;
     }
 
-    /// A handle of the root; its number is none that the client uses, which counts up from 1.
+    /// A handle of the root.
     fn open(&self, caller: &Caller) -> Handle {
         let mut opened = self.opened.lock();
         opened.count += 1;
-        let number = u64::MAX - opened.count;
+        let number = FIRST + opened.count;
         opened.by.insert(number, Some(caller.clone()));
         Handle(number)
     }
 
     /// Whether it is a handle of [`Away::open`].
-    pub(super) fn has(&self, handle: Handle) -> bool {
-        self.opened.lock().by.contains_key(&handle.0)
+    pub(super) fn has(handle: Handle) -> bool {
+        handle.0 >= FIRST
     }
 
-    /// Whether it was a handle of [`Away::open`]; it is not open any more.
-    pub(super) fn close(&self, handle: Handle) -> bool {
-        self.opened.lock().by.remove(&handle.0).is_some()
+    /// A handle of [`Away::open`] is not open any more.
+    pub(super) fn close(&self, handle: Handle) {
+        self.opened.lock().by.remove(&handle.0);
     }
 }
 

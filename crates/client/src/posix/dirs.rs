@@ -18,6 +18,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use proto::{Code, Fid, FileKind, Ino};
 
+use super::away::Away;
 use super::{Posix, Result};
 use crate::{Behind, Caller, Handle, OpenFlags, Page as DirPage, PageEntry as DirEntry};
 
@@ -211,7 +212,9 @@ impl Posix {
         if handle == REMOVED_DIR {
             return Ok(());
         }
-        self.check_root(handle).await?;
+        if Away::has(handle) {
+            self.check_root(handle).await?;
+        }
         if !self.access_times.none && !self.access_times.no_directories {
             self.client.files().accessed(handle);
         }
@@ -234,7 +237,7 @@ impl Posix {
     pub async fn fsync_dir(&self, fid: Fid, handle: Handle) -> Result<()> {
         match handle {
             REMOVED_DIR => self.client.files().fsync_dir(fid).await?,
-            handle if self.away.has(handle) => self.client.files().fsync_dir(fid).await?,
+            handle if Away::has(handle) => self.client.files().fsync_dir(fid).await?,
             handle => self.client.files().fsync(handle).await?,
         }
         Ok(())
@@ -244,8 +247,9 @@ impl Posix {
     pub async fn release_dir(&self, handle: Handle) {
         if handle != REMOVED_DIR {
             self.dirs.remove(handle);
-            if !self.away.close(handle) {
-                self.client.files().release(handle).await;
+            match Away::has(handle) {
+                true => self.away.close(handle),
+                false => self.client.files().release(handle).await,
             }
         }
     }
