@@ -7,11 +7,10 @@ mod text;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use rt::os::web::{Asked, Page, Server};
+use rt::os::web::{Asked, Page};
 
-use crate::control::describe;
 use crate::daemon::Place;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::lctl::reach::Reach;
 use crate::turns::{self, Turn};
 use crate::{keys, serving};
@@ -50,12 +49,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     Place::Foreground.enter()?;
     let (node, _) = serving::start_runtime()?;
-    let at = arguments.listen;
-    let cannot = |error| {
-        Failure::new(format!("{at} cannot be listened at: {}; name another with --listen", describe(&error)))
-    };
-    let server = node.block_on(Server::listen(&node, at)).map_err(cannot)?;
-    let addr = server.addr().map_err(cannot)?;
+    let (server, addr) = turns::listen(&node, arguments.listen)?;
     let (turn, asked) = turns::turns();
     node.spawn_apart(Box::pin(server.run(move |asked| answer(asked, turn.clone()))));
     Place::Foreground.ready(&format!("metrics at http://{addr}/metrics"));
