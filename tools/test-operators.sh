@@ -1592,11 +1592,14 @@ t_up() {
 # The one client that lives is back.
 has_completed() { mdt_says "completed_clients: 1" || mdt_says "completed_clients: 1/2"; }
 
-# Copytools of cases before are clients until they have held nothing for a while.
-has_mounts_alone() { [ "$(lctl get_param -n 'mdt.*.num_exports')" -le 2 ]; }
+# Copytools of cases before are clients until they have held nothing for a while. One that was killed while it held something is one until
+# somebody wants that, or the MDT is started again.
+has_mounts_alone() { mdt_is COMPLETE && [ "$(lctl get_param -n 'mdt.*.num_exports')" -le 2 ]; }
 
 t_abort_recovery() {
   local away started
+  kill_mds
+  start_mds
   until_true 60 has_mounts_alone
   # Who holds nothing is not waited for.
   # The lease of the dead client may run out before anybody looks, on a machine that is slow: then it is tried again, when it is durable

@@ -11,6 +11,7 @@ mod claimant;
 mod clients;
 mod connect;
 mod context;
+mod dead;
 mod disk_queues;
 mod eviction;
 mod exports;

@@ -128,6 +128,7 @@ impl<H: Handler> Target<H> {
             target.rt.spawn(target.clone().ask_about_the_absent());
             target.rt.spawn(target.clone().clear_away_after_recovery());
         }
+        target.rt.spawn(target.clone().end_the_dead());
         Ok(target)
     }
 

@@ -3,6 +3,7 @@
 mod ahead;
 mod away;
 mod components;
+mod dead;
 mod degraded;
 mod failover;
 mod full_sessions;
