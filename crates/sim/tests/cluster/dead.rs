@@ -1,5 +1,6 @@
 //! Clients that are dead, and whom nobody waits for: what they held is free after a while. One that is only away keeps it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use client::Client;
@@ -32,6 +33,10 @@ async fn objects(client: &Client) -> u64 {
     objects
 }
 
+fn sessions(cluster: &Cluster) -> BTreeMap<TargetId, usize> {
+    cluster.granted().into_iter().map(|(target, granted)| (target, granted.sessions.len())).collect()
+}
+
 /// Makes a file, removes it, and keeps it open, with data that its OST has.
 async fn keep_removed(client: &Client) -> client::Handle {
     let (files, names) = (client.files(), client.names());
@@ -50,11 +55,15 @@ fn a_removed_file_that_a_dead_client_had_open_takes_no_space() {
         let (_, dead) = cluster.mount("dead").await;
         keep_removed(&dead).await;
         assert_ne!(objects(&observer).await, 0);
+        let before = sessions(cluster);
         world.kill("dead");
         sleep(world, Duration::from_secs(590)).await;
         assert_ne!(objects(&observer).await, 0, "it might come back");
         sleep(world, ENDED - Duration::from_secs(590) + Duration::from_secs(30)).await;
         assert_eq!(objects(&observer).await, 0);
+        let after = sessions(cluster);
+        assert!(after[&TargetId::MGS] < before[&TargetId::MGS], "{before:?} {after:?}");
+        assert!(after[&TargetId::mdt(0)] < before[&TargetId::mdt(0)], "{before:?} {after:?}");
         drop(dead);
     });
 }
