@@ -134,6 +134,22 @@ else:
   grep -q "'nothing' stays where it is: No such file" "$work/err"
   [ "$("$LFS" getstripe -c d/f)" = 1 ]
   cmp "$work/random" d/f
+  # Names from a list, and no faster than is asked for: the second file waits until the first is paid for.
+  cp "$work/random" $'d/two\nlines'
+  "$LFS" find d -type f -print0 | "$LFS" migrate -0 -c 2
+  [ "$("$LFS" getstripe -c d/f)$("$LFS" getstripe -c $'d/two\nlines')" = 22 ]
+  mv $'d/two\nlines' d/g
+  printf 'd/f\nd/g\n' > list
+  local began=${EPOCHREALTIME/./}
+  "$LFS" migrate -E 1M -c 1 -E eof -c 2 -v -W 2 --files-from list > "$work/moved"
+  [ $((${EPOCHREALTIME/./} - began)) -ge 1500000 ]
+  [ "$(sort "$work/moved" | xargs)" = "d/f d/g" ]
+  [ "$("$LFS" getstripe --component-count d/g)" = 2 ]
+  cmp "$work/random" d/f
+  cmp "$work/random" d/g
+  must_fail 1 "$LFS" migrate -c 1 --files-from nothing
+  must_fail 2 "$LFS" migrate -c 1 --files-from list d/f
+  must_fail 2 "$LFS" migrate -c 1 -W 0 d/f
   cd /
   rm -r "$mnt/pfl"
 }

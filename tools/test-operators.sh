@@ -1592,8 +1592,8 @@ t_up() {
 # The one client that lives is back.
 has_completed() { mdt_says "completed_clients: 1" || mdt_says "completed_clients: 1/2"; }
 
-# Copytools of cases before are clients until they have held nothing for a while. One that was killed while it held something is one until
-# somebody wants that, or the MDT is started again.
+# Copytools of cases before are clients until they have held nothing for a while. One that was killed while it held something is one for
+# hours, unless somebody wants that, or the MDT is started again.
 has_mounts_alone() { mdt_is COMPLETE && [ "$(lctl get_param -n 'mdt.*.num_exports')" -le 2 ]; }
 
 t_abort_recovery() {

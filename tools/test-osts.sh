@@ -135,7 +135,7 @@ t_removed() {
   "$LFS" df "$two_a" | grep -q "^${ost}_UUID .*\[OST:3\] N$"
   avoids() { rm -f "$dir/avoids"; "$LFS" setstripe -c -1 "$dir/avoids"; [ "$("$LFS" getstripe -c "$dir/avoids")" = 3 ]; }
   until_true 5 avoids
-  "$LFS" find "$two_a" -type f --ost 3 -print0 | xargs -0 -n 1 "$LFS" migrate -c 2 -S 64K
+  "$LFS" find "$two_a" -type f --ost 3 -print0 | "$LFS" migrate -0 -c 2 -S 64K
   [ -z "$("$LFS" find "$two_a" -type f --ost 3)" ]
 
   lctl --device MGS del_ost --dryrun --target "$ost" > "$work/dry"

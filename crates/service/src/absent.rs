@@ -15,7 +15,7 @@ use proto::wire::messages::{
 use crate::clients::DEADLINE;
 use crate::exports::Exports;
 use crate::recovery::{Missing, PATIENCE};
-use crate::{Handler, Target};
+use crate::{Handler, Target, Watch};
 
 /// How often the MGS is asked.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
@@ -99,7 +99,7 @@ impl<H: Handler> Target<H> {
             Some(session) => self.evict_session(&session, "it stopped replaying half way"),
             None => {
                 let nid = self.exports.sessions.nid_of_absent(client);
-                self.trace(client, nid.as_deref().unwrap_or("unknown"), why, None);
+                self.trace(client, nid.as_deref().unwrap_or("unknown"), why, (None, Watch::waits(self)));
             }
         }
         self.exports.sessions.give_up(client);

@@ -20,9 +20,9 @@ use proto::{ClientId, Code, TargetId};
 use rpc::{CallbackError, Hub};
 use rt::{BoxFuture, Rt, Time};
 
+use crate::Stop;
 use crate::lives::Lives;
 use crate::watch::Wait;
-use crate::{Stop, dead};
 
 /// How long a client that somebody waits for may be without a connection that was closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -391,14 +391,13 @@ impl Clients {
         Some(format!("somebody waits for what it holds, {why}, and {lease}"))
     }
 
-    /// Whether the session's client has been away for longer than any client that lives ([`crate::dead`]).
-    pub(crate) fn is_long_away(&self, session: u64) -> bool {
-        let absence = self.backchannel.absent_for(self.target, session);
-        absence.is_some_and(|(absent, silent)| dead::is_long(absent, silent))
+    /// See [`Hub::absent_for`].
+    pub(crate) fn absent_for(&self, session: u64) -> Option<(Duration, bool)> {
+        self.backchannel.absent_for(self.target, session)
     }
 
     /// The client is not to drop what it holds any more, if it has not heard of it yet.
-    pub(crate) async fn take_fence_back(&self, session: u64) {
+    async fn take_fence_back(&self, session: u64) {
         if let Some(client) = self.client_of(session) {
             self.lives.ask_one(LeaseAsked { client, session, wish: ASKED }).await;
         }

@@ -1,28 +1,32 @@
-//! Sessions of clients that are dead, whom nobody waits for: files that they had open and that were removed, grants and room of
-//! the session table would be theirs until the next start (`docs/recovery.md#dead`).
+//! Sessions of clients that are dead, whom nobody waits for: files that they had open and that were removed, and room of the
+//! session table, would be theirs until the next start (`docs/recovery.md#dead`).
 //!
-//! Nobody is in a hurry here, so it is made sure: the client's process closed its connection [`CLOSED_MIN`] ago, or its host went
-//! silent [`SILENT_MIN`] ago, and the MGS has said twice that it has not heard of it for as long as a client may be silent.
+//! A client may live and not reach anybody, for a link that fails in one direction, say; it closes its connections then, as one
+//! that dies does. Nobody is in a hurry here, so it has hours, and the MGS has to say twice that it has not heard of it either.
+//! One that held nothing loses nothing: its session ends without more ado.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::lease::SILENT_MAX_MS;
 use proto::wire::messages::{
-    ASKED_TO_FENCE, ASKED_TO_RETURN, LEASE_LEFT, LEASE_LONG_OVER, LEASE_NONE, LEASE_OVER, LeaseAsked,
+    ASKED, ASKED_TO_RETURN, LEASE_LEFT, LEASE_LONG_OVER, LEASE_NONE, LEASE_OVER, LeaseAsked,
 };
 use proto::{ClientId, TargetId};
 use rpc::Role;
 
-use crate::session::Session;
 use crate::{Handler, Target};
 
-/// Pause between two looks: an MGS that has started again meanwhile has been there for as long as a client may be silent.
+/// Pause between two looks: longer than a client may be silent.
 const LOOK_PAUSE: Duration = Duration::from_millis(SILENT_MAX_MS as u64 + 10_000);
-/// How long a client may be away whose connection was closed: its process has ended, or closed it for want of an answer.
-const CLOSED_MIN: Duration = Duration::from_secs(600);
-/// How long a client may be away that only went silent: its machine may be suspended.
+/// Pause before the MGS is asked again that did not answer.
+const ASK_PAUSE: Duration = Duration::from_secs(1);
+/// How long a client may be away that holds nothing.
+const IDLE_MIN: Duration = Duration::from_secs(600);
+/// How long one may be away that held something, and whose connection was closed: by the end of its process, or by itself.
+const CLOSED_MIN: Duration = Duration::from_secs(4 * 3600);
+/// How long one may be away that held something and only went silent: its machine may be suspended.
 const SILENT_MIN: Duration = Duration::from_secs(24 * 3600);
 
 impl<H: Handler> Target<H> {
@@ -32,88 +36,159 @@ impl<H: Handler> Target<H> {
         if !is_mgs && !self.clients.lives().has_mgs() {
             return;
         }
-        let mut suspects = BTreeSet::new();
+        let mut before = BTreeMap::new();
         while self.stop.unless(self.rt.sleep(LOOK_PAUSE)).await.is_some() {
-            if is_mgs {
-                for (_, session) in self.away() {
-                    self.end_away(session, Self::end);
+            let looked = async {
+                if is_mgs {
+                    self.end_away_from_mgs().await;
+                    return BTreeMap::new();
                 }
-                continue;
-            }
-            let Some(gone) = self.stop.unless(self.gone()).await else { return };
-            for session in gone.intersection(&suspects) {
-                if self.stop.unless(self.end_gone(*session)).await.is_none() {
-                    return;
-                }
-            }
-            suspects = gone;
+                let gone = self.gone().await;
+                self.end_gone(&gone, &before).await;
+                gone
+            };
+            let Some(gone) = self.stop.unless(looked).await else { return };
+            before = gone;
         }
     }
 
-    /// Clients that have been away for long, with their sessions. One that renews its lease is not away from the MGS, and has
-    /// nothing else there.
+    /// Whoever holds something renews its lease, so it is not away from the MGS, and has nothing else there.
+    async fn end_away_from_mgs(&self) {
+        for (_, session) in self.away() {
+            self.end_idle(session);
+            // Each is a commit, and leases are renewed meanwhile.
+            self.rt.sleep(Duration::ZERO).await;
+        }
+    }
+
+    /// Clients that have been away for long, with their sessions.
     fn away(&self) -> Vec<(ClientId, u64)> {
-        let sessions = self.exports.sessions.matching(|session| {
-            session.role() == Role::Client && self.clients.is_long_away(session.handle())
-        });
+        let sessions = self
+            .exports
+            .sessions
+            .matching(|session| session.role() == Role::Client && self.is_away(session.handle(), Kind::Idle));
         sessions.iter().map(|session| (session.client(), session.handle())).collect()
     }
 
     /// Sessions whose clients have been away for long, and of whom the MGS has heard nothing either.
-    async fn gone(&self) -> BTreeSet<u64> {
+    async fn gone(&self) -> BTreeMap<u64, Kind> {
         let asked = |(client, session)| LeaseAsked { client, session, wish: ASKED_TO_RETURN };
         let asked: Vec<LeaseAsked> = self.away().into_iter().map(asked).collect();
         if asked.is_empty() {
-            return BTreeSet::new();
+            return BTreeMap::new();
         }
         let states = self.clients.lives().ask(&asked).await.unwrap_or_default();
-        let gone = asked.iter().zip(states).filter(|(_, state)| is_gone(*state));
-        gone.map(|(asked, _)| asked.session).collect()
+        let kinds =
+            asked.iter().zip(states).filter_map(|(asked, state)| Some((asked.session, Kind::of(state)?)));
+        kinds.filter(|(session, kind)| self.is_away(*session, *kind)).collect()
     }
 
-    /// Has the MGS tell the client that its session is over, should it live after all, and ends it.
-    async fn end_gone(&self, session: u64) {
-        let Some(client) = self.exports.sessions.of_handle(session).map(|session| session.client()) else {
-            return;
-        };
-        let asked = LeaseAsked { client, session, wish: ASKED_TO_FENCE };
-        let state = self.clients.lives().ask_one(asked).await;
-        let is_over = matches!(state, Some(LEASE_OVER | LEASE_LEFT | LEASE_NONE)) && self.store.is_owner();
-        let why = "it is dead: it has been away for long, and its lease is over";
-        if !is_over || !self.end_away(session, |target, session| target.evict_session(session, why)) {
-            self.clients.take_fence_back(session).await;
+    /// Ends those of `gone` that were it `before`. Ends early if the MGS does not answer at once: what it said is old then.
+    async fn end_gone(&self, gone: &BTreeMap<u64, Kind>, before: &BTreeMap<u64, Kind>) {
+        for (session, kind) in gone.iter().filter(|(session, _)| before.contains_key(session)) {
+            match kind {
+                Kind::Idle => self.end_idle(*session),
+                Kind::Holder if !self.evict_gone(*session).await => return,
+                Kind::Holder => {}
+            }
+            self.rt.sleep(Duration::ZERO).await;
         }
     }
 
-    /// Ends a session as `end` does, if its client has not come back; says whether.
-    fn end_away(&self, session: u64, end: impl FnOnce(&Self, &Arc<Session<H::Session>>)) -> bool {
+    /// Ends the session of one that holds nothing, if it has not come back.
+    fn end_idle(&self, session: u64) {
         let _door = self.exports.door.lock();
-        let session = self.exports.sessions.of_handle(session);
-        let away = session.filter(|session| self.clients.is_long_away(session.handle()));
-        away.inspect(|session| end(self, session)).is_some()
+        if let Some(session) = self.exports.sessions.of_handle(session)
+            && self.is_away(session.handle(), Kind::Idle)
+        {
+            self.end(&session);
+        }
+    }
+
+    /// Has the MGS keep the order for the client that its session is over, and ends it. Says whether the MGS answered at once.
+    async fn evict_gone(&self, session: u64) -> bool {
+        let Some(client) = self.exports.sessions.of_handle(session).map(|session| session.client()) else {
+            return true;
+        };
+        if !self.store.is_owner() || !self.is_away(session, Kind::Holder) {
+            return true;
+        }
+        let mut at_once = true;
+        let state = loop {
+            match self.clients.lives().ask_one(LeaseAsked { client, session, wish: ASKED }).await {
+                Some(state) => break state,
+                // It may have the order: that is known before anything else is done.
+                None => (at_once, _) = (false, self.rt.sleep(ASK_PAUSE).await),
+            }
+        };
+        if matches!(state, LEASE_OVER | LEASE_NONE) {
+            // The client drops what it holds when it hears of the order, even if it has just come back.
+            let _door = self.exports.door.lock();
+            if let Some(session) = self.exports.sessions.of_handle(session) {
+                let why = "it is dead: it has been away for hours, and its lease is over";
+                self.evict_unawaited(&session, why);
+            }
+        }
+        at_once
+    }
+
+    fn is_away(&self, session: u64, kind: Kind) -> bool {
+        self.clients.absent_for(session).is_some_and(|(absent, silent)| kind.is_long(absent, silent))
     }
 }
 
-/// Whether a client that lives would have been back by now. `silent`: nobody closed its connection.
-pub(crate) fn is_long(absent: Duration, silent: bool) -> bool {
-    absent >= if silent { SILENT_MIN } else { CLOSED_MIN }
+/// What a client was whose lease is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It held nothing.
+    Idle,
+    /// It held something, and may hold it still.
+    Holder,
 }
 
-/// Whether that is said of a client that has not renewed its lease for as long as it may be silent, or has none.
-fn is_gone(state: u8) -> bool {
-    matches!(state, LEASE_LEFT | LEASE_LONG_OVER | LEASE_NONE)
+impl Kind {
+    /// Of a client that has not renewed its lease for as long as it may be silent, or has none; `None` of any other.
+    fn of(state: u8) -> Option<Kind> {
+        match state {
+            LEASE_LEFT | LEASE_NONE => Some(Kind::Idle),
+            LEASE_LONG_OVER => Some(Kind::Holder),
+            _ => None,
+        }
+    }
+
+    /// Whether a client that lives would have been back by now. `silent`: nobody closed its connection.
+    fn is_long(self, absent: Duration, silent: bool) -> bool {
+        absent
+            >= match self {
+                Kind::Idle => IDLE_MIN,
+                Kind::Holder if silent => SILENT_MIN,
+                Kind::Holder => CLOSED_MIN,
+            }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::is_long;
+    use super::*;
 
     #[test]
-    fn a_machine_that_is_silent_has_a_day() {
-        let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        assert!(!is_long(Duration::from_secs(599), false) && is_long(Duration::from_secs(600), false));
-        assert!(!is_long(hours(23), true) && is_long(hours(24), true));
+    fn who_held_something_has_hours() {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        // (What it was, whether it went silent, how long it has.)
+        for (kind, silent, has) in [
+            (Kind::Idle, false, minutes(10)),
+            (Kind::Idle, true, minutes(10)),
+            (Kind::Holder, false, minutes(4 * 60)),
+            (Kind::Holder, true, minutes(24 * 60)),
+        ] {
+            assert!(
+                !kind.is_long(has - minutes(1), silent) && kind.is_long(has, silent),
+                "{kind:?} {silent}"
+            );
+        }
+        assert_eq!(
+            [LEASE_LEFT, LEASE_LONG_OVER, LEASE_OVER].map(Kind::of),
+            [Some(Kind::Idle), Some(Kind::Holder), None]
+        );
     }
 }

@@ -191,6 +191,15 @@ impl<H: Handler> Target<H> {
 
     /// Ends a session against its client's will. The caller holds the door.
     pub(crate) fn evict_session(&self, session: &Arc<Session<H::Session>>, why: &str) {
+        self.evict_from(session, why, Watch::waits(self));
+    }
+
+    /// The same for one that nobody waits for: there may be thousands, and what others wait for is not looked up for each.
+    pub(crate) fn evict_unawaited(&self, session: &Arc<Session<H::Session>>, why: &str) {
+        self.evict_from(session, why, Vec::new());
+    }
+
+    fn evict_from(&self, session: &Arc<Session<H::Session>>, why: &str, waits: Vec<String>) {
         let nid = session.nid();
         let past = PastSession {
             handle: session.handle(),
@@ -200,14 +209,20 @@ impl<H: Handler> Target<H> {
             recent: session.recent().list(),
             held: self.handler.held_by(session.handle()),
         };
-        self.trace(session.client(), &nid, why, Some(past));
+        self.trace(session.client(), &nid, why, (Some(past), waits));
         self.recovery.give_up(session.client());
         self.clients.evicted(session.handle());
         self.end(session);
     }
 
     /// Writes down that a client is evicted. The log says where.
-    pub(crate) fn trace(&self, client: ClientId, nid: &str, why: &str, session: Option<PastSession>) {
+    pub(crate) fn trace(
+        &self,
+        client: ClientId,
+        nid: &str,
+        why: &str,
+        (session, waits): (Option<PastSession>, Vec<String>),
+    ) {
         let label = self.store.label();
         let trace = Trace {
             target: format!("{}-{}", label.fsname, label.target),
@@ -215,7 +230,7 @@ impl<H: Handler> Target<H> {
             nid: nid.to_owned(),
             why: why.to_owned(),
             session,
-            waits: Watch::waits(self),
+            waits,
         };
         let trace = self.tracer.write(&trace);
         tracing::warn!(target = %label.target, %client, nid, why, trace, "a client is evicted");

@@ -18,6 +18,7 @@ mod fence;
 mod instances;
 mod lctl;
 mod lfs;
+mod limit;
 mod lljobstat;
 mod log;
 mod memory;

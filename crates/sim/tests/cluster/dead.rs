@@ -7,11 +7,12 @@ use client::Client;
 use proto::{Fid, TargetId};
 use rt::sim::Handle as World;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
+use weft_sim::scenario::on;
 use weft_sim::workload::{READ_WRITE, root};
 
 const OSTS: u32 = 2;
-/// 600 s without a connection, and two looks after that.
-const ENDED: Duration = Duration::from_secs(600 + 3 * 180);
+/// Four hours without a connection, and two looks after that.
+const ENDED: Duration = Duration::from_secs(4 * 3600 + 3 * 180);
 
 fn check(test: impl AsyncFnOnce(&Cluster, &World)) {
     with_cluster(1, Shape { osts: OSTS, osts_per_oss: 1 }, async |cluster| {
@@ -57,34 +58,55 @@ fn a_removed_file_that_a_dead_client_had_open_takes_no_space() {
         assert_ne!(objects(&observer).await, 0);
         let before = sessions(cluster);
         world.kill("dead");
-        sleep(world, Duration::from_secs(590)).await;
-        assert_ne!(objects(&observer).await, 0, "it might come back");
-        sleep(world, ENDED - Duration::from_secs(590) + Duration::from_secs(30)).await;
-        assert_eq!(objects(&observer).await, 0);
+        sleep(world, Duration::from_secs(20 * 60)).await;
         let after = sessions(cluster);
         assert!(after[&TargetId::MGS] < before[&TargetId::MGS], "{before:?} {after:?}");
+        assert_eq!(after[&TargetId::mdt(0)], before[&TargetId::mdt(0)], "it might come back");
+        sleep(world, ENDED).await;
+        assert_eq!(objects(&observer).await, 0);
+        let after = sessions(cluster);
         assert!(after[&TargetId::mdt(0)] < before[&TargetId::mdt(0)], "{before:?} {after:?}");
         drop(dead);
     });
 }
 
-/// Its machine may be suspended, or its network down over the weekend: it has that day.
+/// It closes its connections itself, for it hears nothing; and has two hours until somebody mends the network.
 #[test]
-fn who_is_away_for_hours_keeps_what_it_has() {
+fn who_reaches_everybody_and_hears_nobody_keeps_what_it_has() {
     check(async |cluster, world| {
-        let (_, observer) = cluster.mount("observer").await;
-        let (_, away) = cluster.mount("away").await;
-        let handle = keep_removed(&away).await;
-        let session = || away.admin().held().sessions.get(&TargetId::mdt(0)).copied();
-        let before = session();
-        cluster.servers().iter().for_each(|server| world.partition("away", server));
-        sleep(world, Duration::from_secs(6 * 3600)).await;
-        world.heal_all();
-        sleep(world, Duration::from_secs(60)).await;
-        away.files().write(handle, 0, b"more").await.expect("it is as before");
-        away.files().fsync(handle).await.expect("it is as before");
-        assert_eq!(session(), before, "nobody has given it up");
-        assert_ne!(objects(&observer).await, 0);
-        away.files().release(handle).await;
+        keeps(cluster, world, &cluster.servers(), Duration::from_secs(2 * 3600)).await;
     });
+}
+
+/// The MGS knows that it lives.
+#[test]
+fn who_hears_the_mgs_alone_keeps_what_it_has() {
+    check(async |cluster, world| {
+        let mut servers = cluster.servers();
+        servers.retain(|server| server != "mgs");
+        keeps(cluster, world, &servers, Duration::from_secs(6 * 3600)).await;
+    });
+}
+
+async fn keeps(cluster: &Cluster, world: &World, unheard: &[String], time: Duration) {
+    let (_, observer) = cluster.mount("observer").await;
+    let (_, away) = cluster.mount("away").await;
+    let handle = keep_removed(&away).await;
+    let session = || away.admin().held().sessions.get(&TargetId::mdt(0)).copied();
+    let before = session();
+    unheard.iter().for_each(|server| world.partition_one_way(server, "away"));
+    // It asks something, gets no answer, and closes its connections.
+    let asking = away.clone();
+    let asked = on(world, "away", async move {
+        asking.files().create(&root(), Fid::ROOT, b"asked", 0o100_644, READ_WRITE).await.is_ok()
+    });
+    sleep(world, time).await;
+    world.heal_all();
+    sleep(world, Duration::from_secs(60)).await;
+    assert!(asked.await.expect("it ends"), "it is answered in the end");
+    away.files().write(handle, 0, b"more").await.expect("it is as before");
+    away.files().fsync(handle).await.expect("it is as before");
+    assert_eq!(session(), before, "nobody has given it up");
+    assert_ne!(objects(&observer).await, 0);
+    away.files().release(handle).await;
 }

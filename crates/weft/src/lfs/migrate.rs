@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use clap::Parser;
 use fuse::control::{self, ComponentLayout, FileLayout, Hint, HintPart, LayoutAnswer};
@@ -12,8 +13,10 @@ use proto::limits::STRIPES_MAX;
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
+use crate::lfs::names::{List, names};
 use crate::lfs::setstripe::LayoutArguments;
 use crate::lfs::{components, why_refused};
+use crate::limit::Limiter;
 
 /// Files that are moved at the same time: who moves one waits for servers most of the time.
 const AT_ONCE: usize = 8;
@@ -36,20 +39,77 @@ pub struct Arguments {
     /// Print the name of each file that has been moved
     #[arg(short = 'v', long)]
     verbose: bool,
+    /// Move no more than so many MiB in a second, over all files; with G, GiB. A file that was begun is moved as fast as it can be
+    #[arg(short = 'W', long, visible_alias = "bandwidth", value_name = "MIB", value_parser = mib_a_second)]
+    bandwidth_limit: Option<u64>,
+    /// Understood, and changes nothing: data is moved as it is written
+    #[arg(short = 'D', long)]
+    non_direct: bool,
+    /// Move the files that LIST names, one in each line; - reads from standard input
+    #[arg(long, value_name = "LIST", value_hint = clap::ValueHint::FilePath)]
+    files_from: Option<PathBuf>,
+    /// A NUL stands behind each name in the list, which is standard input if no other is named; -0 is the same
+    #[arg(long)]
+    null: bool,
     /// Files to move
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present_any = ["files_from", "null"], conflicts_with_all = ["files_from", "null"], value_name = "FILE")]
     paths: Vec<PathBuf>,
+}
+
+/// Options that are not about a layout: with components they stand before, among or behind them.
+const ALONE: [&str; 7] = ["--null", "-v", "--verbose", "-b", "--block", "-D", "--non-direct"];
+/// Those that have a value.
+const WITH_VALUE: [&str; 4] = ["--files-from", "-W", "--bandwidth-limit", "--bandwidth"];
+
+/// Puts such options of an `lfs migrate` before all others, and `-0` in a form that is not taken for a number.
+pub fn own_options_first(arguments: &mut Vec<OsString>) {
+    if arguments.get(1).is_none_or(|command| command != "migrate") {
+        return;
+    }
+    let (mut own, mut rest) = (Vec::new(), Vec::new());
+    let mut words = arguments.drain(2..);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--") => {
+                rest.push(word);
+                break;
+            }
+            Some("-0") => own.push("--null".into()),
+            Some(option) if WITH_VALUE.contains(&option) => {
+                own.extend([Some(word), words.next()].into_iter().flatten());
+            }
+            Some(option) if ALONE.contains(&option) || has_value(option) => own.push(word),
+            _ => rest.push(word),
+        }
+    }
+    rest.extend(words);
+    arguments.extend(own.into_iter().chain(rest));
+}
+
+/// Whether a word is such an option together with its value.
+fn has_value(word: &str) -> bool {
+    let long = word.split_once('=').is_some_and(|(option, _)| WITH_VALUE.contains(&option));
+    long || word.starts_with("-W")
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
     let wanted = Hint { parts, ..arguments.layout.hint("migrate")? };
-    let moved = for_each(&arguments.paths, AT_ONCE, |path| {
+    let list = arguments.files_from.clone().or_else(|| arguments.null.then(|| "-".into()));
+    let list = list.map(|from| List { from, has_nuls: arguments.null });
+    let (limiter, began) = (Mutex::new(Limiter::new(arguments.bandwidth_limit, None)), Instant::now());
+    let moved = for_each(names(&arguments.paths, list.as_ref())?, AT_ONCE, |path| {
+        let path = &path.inspect_err(|failure| err!("{}", failure.message))?;
         let stripe_count = match arguments.auto_stripe {
             // Whatever is wrong with it is said when it is moved.
             true => std::fs::metadata(path).map_or(1, |file| stripes_of(file.len())),
             false => wanted.stripe_count,
         };
+        if arguments.bandwidth_limit.is_some() {
+            let bytes = std::fs::metadata(path).map_or(0, |file| file.blocks().saturating_mul(512));
+            let start = limiter.lock().take(began.elapsed(), bytes);
+            std::thread::sleep(start.saturating_sub(began.elapsed()));
+        }
         move_one(path, &Hint { stripe_count, ..wanted.clone() })
             .inspect(|()| {
                 if arguments.verbose {
@@ -60,6 +120,17 @@ pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
     });
     // Each has been told.
     Ok(moved.map_or_else(|first| first.status, |()| 0))
+}
+
+/// Bytes a second from what `-W` says: MiB, or with G GiB.
+fn mib_a_second(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.strip_suffix(['M', 'm']) {
+        Some(number) => (number, 1 << 20),
+        None => text.strip_suffix(['G', 'g']).map_or((text, 1 << 20), |number| (number, 1 << 30)),
+    };
+    let bytes =
+        number.parse().ok().and_then(|number: u64| number.checked_mul(unit)).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "it is MiB a second, as in 100, or with a unit, as in 2G".to_owned())
 }
 
 /// How many stripes a file of that size gets with `-A`, as in Lustre.
@@ -126,19 +197,19 @@ fn as_hint(layout: &FileLayout) -> Hint {
 
 /// Does something with each of `all`, several at the same time; those that fail do not end it. Gives the failure of the first that did, in
 /// the order of `all`.
-fn for_each<T: Sync, E: Send>(
-    all: &[T],
+fn for_each<T: Send, E: Send>(
+    all: impl Iterator<Item = T> + Send,
     at_once: usize,
-    act: impl Fn(&T) -> Result<(), E> + Sync,
+    act: impl Fn(T) -> Result<(), E> + Sync,
 ) -> Result<(), E> {
-    let next = AtomicUsize::new(0);
+    let all = Mutex::new(all.enumerate());
     let failed: Mutex<Option<(usize, E)>> = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..at_once.min(all.len()) {
+        for _ in 0..at_once {
             scope.spawn(|| {
                 loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(one) = all.get(at) else { return };
+                    let next = all.lock().next();
+                    let Some((at, one)) = next else { return };
                     if let Err(error) = act(one) {
                         let mut failed = failed.lock();
                         if failed.as_ref().is_none_or(|(first, _)| at < *first) {
@@ -177,14 +248,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn own_options_stand_before_components() {
+        let first = |line: &str| {
+            let mut words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            own_options_first(&mut words);
+            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            words.join(" ")
+        };
+        assert_eq!(first("lfs migrate -E 1M -c 1 -0 -E -1 -v"), "lfs migrate --null -v -E 1M -c 1 -E -1");
+        assert_eq!(first("lfs migrate -c 2 --files-from l"), "lfs migrate --files-from l -c 2");
+        assert_eq!(first("lfs migrate -c -1 -- -0 -v"), "lfs migrate -c -1 -- -0 -v");
+        assert_eq!(first("lfs find -0 f -v"), "lfs find -0 f -v");
+        assert_eq!(
+            first("lfs migrate -E 1M -W 5 -W5 --bandwidth=2G f"),
+            "lfs migrate -W 5 -W5 --bandwidth=2G -E 1M f"
+        );
+        assert_eq!(first("lfs migrate --files-from"), "lfs migrate --files-from");
+    }
+
+    #[test]
+    fn bandwidth_is_in_mib() {
+        assert_eq!(["1", "5M", "2G"].map(mib_a_second), [Ok(1 << 20), Ok(5 << 20), Ok(2 << 30)]);
+        for bad in ["", "0", "M", "-1", "1K", "99999999999999G"] {
+            assert!(mib_a_second(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn several_at_once_whether_they_fail_or_not() {
         let all: Vec<usize> = (0..100).collect();
         let done = Mutex::new(Vec::new());
         let act = |fails: usize| {
             done.lock().clear();
-            for_each(&all, 4, |one| {
-                done.lock().push(*one);
-                if *one % fails == fails - 1 { Err(*one) } else { Ok(()) }
+            for_each(all.iter().copied(), 4, |one| {
+                done.lock().push(one);
+                if one % fails == fails - 1 { Err(one) } else { Ok(()) }
             })
         };
         // (Every how many fails, what is told.) It is the first, though others may have failed before it.
@@ -194,7 +292,7 @@ mod tests {
             each.sort_unstable();
             assert_eq!(each, all, "each has its turn once");
         }
-        assert_eq!(for_each(&[0; 0], 4, |_: &i32| Err(())), Ok(()));
+        assert_eq!(for_each(std::iter::empty::<i32>(), 4, |_| Err(())), Ok(()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod getstripe;
 pub(crate) mod hsm;
 mod ladvise;
 pub(crate) mod migrate;
+mod names;
 mod pools;
 mod project;
 mod quota;
@@ -126,6 +127,7 @@ pub fn command() -> clap::Command {
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let mut arguments = arguments;
     components::long_id(&mut arguments);
+    migrate::own_options_first(&mut arguments);
     let (arguments, parts) = match components::split(&arguments) {
         None => (arguments, Vec::new()),
         Some(Ok(line)) => (line.rest, line.parts),

@@ -5,7 +5,6 @@
 
 mod collect;
 mod file;
-mod limit;
 mod pass;
 mod place;
 mod progress;

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use proto::hsm::flag;
 
 use super::collect::Candidate;
-use super::limit::Limiter;
 use super::place::{Place, is_gone};
 use super::report::Trouble;
 use super::rule::{Action, Rule};
@@ -21,6 +20,7 @@ use crate::control::describe;
 use crate::lfs;
 use crate::lfs::find::{Asked, Query, look_again};
 use crate::lfs::hsm;
+use crate::limit::Limiter;
 
 /// Files that could not be dealt with and are named.
 pub const NAMED_MAX: usize = 20;

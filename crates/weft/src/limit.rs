@@ -1,8 +1,8 @@
-//! How fast a rule works: so many files and bytes in a second. A state machine that is told the time.
+//! How fast work on many files goes: so many files and bytes in a second. A state machine that is told the time.
 
 use std::time::Duration;
 
-/// How far a rule that was held up may catch up: what it could have done in this time.
+/// How far one that was held up may catch up: what it could have done in this time.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
 /// One limit: as much as this flows out of the bucket in a second.
@@ -13,7 +13,7 @@ struct Bucket {
     empty_at: Duration,
 }
 
-/// The limits of a rule.
+/// The limits of a rule, or of a command.
 #[derive(Debug, Default)]
 pub struct Limiter {
     bytes: Option<Bucket>,
