@@ -56,15 +56,15 @@ pub struct Arguments {
     paths: Vec<PathBuf>,
 }
 
-/// Options that are not about a layout: with components they stand before, among or behind them.
+/// Options that are not about a layout, but may stand before, among or behind those of components.
 const ALONE: [&str; 7] = ["--null", "-v", "--verbose", "-b", "--block", "-D", "--non-direct"];
 /// Those that have a value.
 const WITH_VALUE: [&str; 4] = ["--files-from", "-W", "--bandwidth-limit", "--bandwidth"];
 
-/// Puts such options of an `lfs migrate` before all others, and `-0` in a form that is not taken for a number.
-pub fn own_options_first(arguments: &mut Vec<OsString>) {
+/// Takes such options out of the line of an `lfs migrate`; `-0` gets a form that is not taken for a number.
+pub fn take_own_options(arguments: &mut Vec<OsString>) -> Vec<OsString> {
     if arguments.get(1).is_none_or(|command| command != "migrate") {
-        return;
+        return Vec::new();
     }
     let (mut own, mut rest) = (Vec::new(), Vec::new());
     let mut words = arguments.drain(2..);
@@ -83,7 +83,8 @@ pub fn own_options_first(arguments: &mut Vec<OsString>) {
         }
     }
     rest.extend(words);
-    arguments.extend(own.into_iter().chain(rest));
+    arguments.extend(rest);
+    own
 }
 
 /// Whether a word is such an option together with its value.
@@ -248,22 +249,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_options_stand_before_components() {
-        let first = |line: &str| {
+    fn own_options_may_stand_among_components() {
+        let taken = |line: &str| {
             let mut words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            own_options_first(&mut words);
-            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-            words.join(" ")
+            let own = take_own_options(&mut words);
+            [own, words]
+                .map(|words| words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
         };
-        assert_eq!(first("lfs migrate -E 1M -c 1 -0 -E -1 -v"), "lfs migrate --null -v -E 1M -c 1 -E -1");
-        assert_eq!(first("lfs migrate -c 2 --files-from l"), "lfs migrate --files-from l -c 2");
-        assert_eq!(first("lfs migrate -c -1 -- -0 -v"), "lfs migrate -c -1 -- -0 -v");
-        assert_eq!(first("lfs find -0 f -v"), "lfs find -0 f -v");
-        assert_eq!(
-            first("lfs migrate -E 1M -W 5 -W5 --bandwidth=2G f"),
-            "lfs migrate -W 5 -W5 --bandwidth=2G -E 1M f"
-        );
-        assert_eq!(first("lfs migrate --files-from"), "lfs migrate --files-from");
+        for (line, own, rest) in [
+            ("lfs migrate -E 1M -c 1 -0 -E -1 -v", "--null -v", "lfs migrate -E 1M -c 1 -E -1"),
+            ("lfs migrate -c 2 --files-from l", "--files-from l", "lfs migrate -c 2"),
+            ("lfs migrate -c -1 -- -0 -v", "", "lfs migrate -c -1 -- -0 -v"),
+            ("lfs find -0 f -v", "", "lfs find -0 f -v"),
+            ("lfs migrate --files-from", "--files-from", "lfs migrate"),
+            ("lfs migrate -E 1M -W 5 -W5 --bandwidth=2G f", "-W 5 -W5 --bandwidth=2G", "lfs migrate -E 1M f"),
+        ] {
+            assert_eq!(taken(line), [own, rest], "{line}");
+        }
     }
 
     #[test]

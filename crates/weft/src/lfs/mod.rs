@@ -127,8 +127,8 @@ pub fn command() -> clap::Command {
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let mut arguments = arguments;
     components::long_id(&mut arguments);
-    migrate::own_options_first(&mut arguments);
-    let (arguments, parts) = match components::split(&arguments) {
+    let own = migrate::take_own_options(&mut arguments);
+    let (mut arguments, parts) = match components::split(&arguments) {
         None => (arguments, Vec::new()),
         Some(Ok(line)) => (line.rest, line.parts),
         Some(Err(failure)) => {
@@ -136,6 +136,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::from(failure.status);
         }
     };
+    let behind_command = arguments.len().min(2);
+    arguments.splice(behind_command..behind_command, own);
     let arguments: Arguments = match usage::parse(arguments) {
         Ok(arguments) => arguments,
         Err(status) => return status,

@@ -20,12 +20,12 @@ pub struct List {
 }
 
 /// What gives one name after the other.
-pub type Names = Box<dyn Iterator<Item = Result<PathBuf, Failure>> + Send>;
+pub type Names<'a> = Box<dyn Iterator<Item = Result<PathBuf, Failure>> + Send + 'a>;
 
 /// The names of `list`, or else those of the line.
-pub fn names(paths: &[PathBuf], list: Option<&List>) -> Result<Names, Failure> {
+pub fn names<'a>(paths: &'a [PathBuf], list: Option<&List>) -> Result<Names<'a>, Failure> {
     let Some(List { from, has_nuls }) = list else {
-        return Ok(Box::new(paths.to_vec().into_iter().map(Ok)));
+        return Ok(Box::new(paths.iter().cloned().map(Ok)));
     };
     let whose = from.display().to_string();
     let reader: Box<dyn BufRead + Send> = if from == Path::new("-") {
