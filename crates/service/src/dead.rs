@@ -3,7 +3,7 @@
 //!
 //! A client may live and not reach anybody, for a link that fails in one direction, say; it closes its connections then, as one
 //! that dies does. Nobody is in a hurry here, so it has hours, and the MGS has to say twice that it has not heard of it either.
-//! One that held nothing loses nothing: its session ends without more ado.
+//! One that has said goodbye to the MGS loses nothing: its session ends without more ado.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::{Handler, Target};
 const LOOK_PAUSE: Duration = Duration::from_millis(SILENT_MAX_MS as u64 + 10_000);
 /// Pause before the MGS is asked again that did not answer.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
-/// How long a client may be away that holds nothing.
-const IDLE_MIN: Duration = Duration::from_secs(600);
-/// How long one may be away that held something, and whose connection was closed: by the end of its process, or by itself.
+/// How long a client may be away that has said goodbye, or from the MGS.
+const LEFT_MIN: Duration = Duration::from_secs(600);
+/// How long another one may be away whose connection was closed: by the end of its process, or by itself.
 const CLOSED_MIN: Duration = Duration::from_secs(4 * 3600);
-/// How long one may be away that held something and only went silent: its machine may be suspended.
+/// How long one may be away that only went silent: its machine may be suspended.
 const SILENT_MIN: Duration = Duration::from_secs(24 * 3600);
 
 impl<H: Handler> Target<H> {
@@ -55,7 +55,7 @@ impl<H: Handler> Target<H> {
     /// Whoever holds something renews its lease, so it is not away from the MGS, and has nothing else there.
     async fn end_away_from_mgs(&self) {
         for (_, session) in self.away() {
-            self.end_idle(session);
+            self.end_quietly(session, Kind::Left);
             // Each is a commit, and leases are renewed meanwhile.
             self.rt.sleep(Duration::ZERO).await;
         }
@@ -66,7 +66,7 @@ impl<H: Handler> Target<H> {
         let sessions = self
             .exports
             .sessions
-            .matching(|session| session.role() == Role::Client && self.is_away(session.handle(), Kind::Idle));
+            .matching(|session| session.role() == Role::Client && self.is_away(session.handle(), Kind::Left));
         sessions.iter().map(|session| (session.client(), session.handle())).collect()
     }
 
@@ -87,7 +87,7 @@ impl<H: Handler> Target<H> {
     async fn end_gone(&self, gone: &BTreeMap<u64, Kind>, before: &BTreeMap<u64, Kind>) {
         for (session, kind) in gone.iter().filter(|(session, _)| before.contains_key(session)) {
             match kind {
-                Kind::Idle => self.end_idle(*session),
+                Kind::Left | Kind::Unknown => self.end_quietly(*session, *kind),
                 Kind::Holder if !self.evict_gone(*session).await => return,
                 Kind::Holder => {}
             }
@@ -95,11 +95,11 @@ impl<H: Handler> Target<H> {
         }
     }
 
-    /// Ends the session of one that holds nothing, if it has not come back.
-    fn end_idle(&self, session: u64) {
+    /// Ends the session of one of whom the MGS knows of nothing that it holds, if it has not come back.
+    fn end_quietly(&self, session: u64, kind: Kind) {
         let _door = self.exports.door.lock();
         if let Some(session) = self.exports.sessions.of_handle(session)
-            && self.is_away(session.handle(), Kind::Idle)
+            && self.is_away(session.handle(), kind)
         {
             self.end(&session);
         }
@@ -137,11 +137,13 @@ impl<H: Handler> Target<H> {
     }
 }
 
-/// What a client was whose lease is over.
+/// What the MGS says of a client that is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It held nothing.
-    Idle,
+    /// It has said goodbye.
+    Left,
+    /// The MGS knows nothing of it: it held nothing, or the MGS has forgotten, and the client does not reach it.
+    Unknown,
     /// It held something, and may hold it still.
     Holder,
 }
@@ -150,7 +152,8 @@ impl Kind {
     /// Of a client that has not renewed its lease for as long as it may be silent, or has none; `None` of any other.
     fn of(state: u8) -> Option<Kind> {
         match state {
-            LEASE_LEFT | LEASE_NONE => Some(Kind::Idle),
+            LEASE_LEFT => Some(Kind::Left),
+            LEASE_NONE => Some(Kind::Unknown),
             LEASE_LONG_OVER => Some(Kind::Holder),
             _ => None,
         }
@@ -158,12 +161,12 @@ impl Kind {
 
     /// Whether a client that lives would have been back by now. `silent`: nobody closed its connection.
     fn is_long(self, absent: Duration, silent: bool) -> bool {
-        absent
-            >= match self {
-                Kind::Idle => IDLE_MIN,
-                Kind::Holder if silent => SILENT_MIN,
-                Kind::Holder => CLOSED_MIN,
-            }
+        let most = match self {
+            Kind::Left => LEFT_MIN,
+            _ if silent => SILENT_MIN,
+            Kind::Unknown | Kind::Holder => CLOSED_MIN,
+        };
+        absent >= most
     }
 }
 
@@ -172,12 +175,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_held_something_has_hours() {
+    fn who_has_not_said_goodbye_has_hours() {
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
         // (What it was, whether it went silent, how long it has.)
         for (kind, silent, has) in [
-            (Kind::Idle, false, minutes(10)),
-            (Kind::Idle, true, minutes(10)),
+            (Kind::Left, false, minutes(10)),
+            (Kind::Left, true, minutes(10)),
+            (Kind::Unknown, false, minutes(4 * 60)),
             (Kind::Holder, false, minutes(4 * 60)),
             (Kind::Holder, true, minutes(24 * 60)),
         ] {
@@ -186,9 +190,8 @@ mod tests {
                 "{kind:?} {silent}"
             );
         }
-        assert_eq!(
-            [LEASE_LEFT, LEASE_LONG_OVER, LEASE_OVER].map(Kind::of),
-            [Some(Kind::Idle), Some(Kind::Holder), None]
-        );
+        assert_eq!(Kind::of(LEASE_LEFT), Some(Kind::Left));
+        assert_eq!(Kind::of(LEASE_LONG_OVER), Some(Kind::Holder));
+        assert_eq!(Kind::of(LEASE_OVER), None, "it may be back any moment");
     }
 }
