@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use proto::lease::SILENT_MAX_MS;
 use proto::wire::messages::{
-    ASKED, ASKED_TO_RETURN, LEASE_LEFT, LEASE_LONG_OVER, LEASE_NONE, LEASE_OVER, LeaseAsked,
+    ASKED, ASKED_TO_RETURN, LEASE_LEFT, LEASE_LIVES, LEASE_LONG_OVER, LEASE_NONE, LEASE_OVER, LeaseAsked,
 };
 use proto::{ClientId, TargetId};
 use rpc::Role;
@@ -20,6 +20,8 @@ use crate::{Handler, Target};
 
 /// Pause between two looks: longer than a client may be silent.
 const LOOK_PAUSE: Duration = Duration::from_millis(SILENT_MAX_MS as u64 + 10_000);
+/// Pause behind each session that ends: there may be thousands.
+const BREATH: Duration = Duration::from_millis(1);
 /// Pause before the MGS is asked again that did not answer.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 /// How long a client may be away that has said goodbye, or from the MGS.
@@ -55,9 +57,9 @@ impl<H: Handler> Target<H> {
     /// Whoever holds something renews its lease, so it is not away from the MGS, and has nothing else there.
     async fn end_away_from_mgs(&self) {
         for (_, session) in self.away() {
-            self.end_quietly(session, Kind::Left);
+            self.end_quietly(session);
             // Each is a commit, and leases are renewed meanwhile.
-            self.rt.sleep(Duration::ZERO).await;
+            self.rt.sleep(BREATH).await;
         }
     }
 
@@ -85,48 +87,54 @@ impl<H: Handler> Target<H> {
 
     /// Ends those of `gone` that were it `before`. Ends early if the MGS does not answer at once: what it said is old then.
     async fn end_gone(&self, gone: &BTreeMap<u64, Kind>, before: &BTreeMap<u64, Kind>) {
-        for (session, kind) in gone.iter().filter(|(session, _)| before.contains_key(session)) {
+        for (session, kind) in gone.iter().filter(|(session, kind)| before.get(session) == Some(kind)) {
             match kind {
-                Kind::Left | Kind::Unknown => self.end_quietly(*session, *kind),
-                Kind::Holder if !self.evict_gone(*session).await => return,
-                Kind::Holder => {}
+                Kind::Left => self.end_quietly(*session),
+                Kind::Unknown | Kind::Holder => {
+                    if !self.evict_gone(*session, *kind).await {
+                        return;
+                    }
+                }
             }
-            self.rt.sleep(Duration::ZERO).await;
+            self.rt.sleep(BREATH).await;
         }
     }
 
-    /// Ends the session of one of whom the MGS knows of nothing that it holds, if it has not come back.
-    fn end_quietly(&self, session: u64, kind: Kind) {
+    /// Ends the session of one that has said goodbye, if it has not come back.
+    fn end_quietly(&self, session: u64) {
         let _door = self.exports.door.lock();
         if let Some(session) = self.exports.sessions.of_handle(session)
-            && self.is_away(session.handle(), kind)
+            && self.is_away(session.handle(), Kind::Left)
         {
             self.end(&session);
         }
     }
 
     /// Has the MGS keep the order for the client that its session is over, and ends it. Says whether the MGS answered at once.
-    async fn evict_gone(&self, session: u64) -> bool {
-        let Some(client) = self.exports.sessions.of_handle(session).map(|session| session.client()) else {
-            return true;
-        };
-        if !self.store.is_owner() || !self.is_away(session, Kind::Holder) {
-            return true;
-        }
+    async fn evict_gone(&self, session: u64, kind: Kind) -> bool {
         let mut at_once = true;
-        let state = loop {
-            match self.clients.lives().ask_one(LeaseAsked { client, session, wish: ASKED }).await {
-                Some(state) => break state,
-                // It may have the order: that is known before anything else is done.
-                None => (at_once, _) = (false, self.rt.sleep(ASK_PAUSE).await),
+        while let Some(client) = self.exports.sessions.of_handle(session).map(|session| session.client()) {
+            let is_away = self.is_away(session, kind);
+            if at_once && !(is_away && self.store.is_owner()) {
+                return true;
             }
-        };
-        if matches!(state, LEASE_OVER | LEASE_NONE) {
-            // The client drops what it holds when it hears of the order, even if it has just come back.
-            let _door = self.exports.door.lock();
-            if let Some(session) = self.exports.sessions.of_handle(session) {
-                let why = "it is dead: it has been away for hours, and its lease is over";
-                self.evict_unawaited(&session, why);
+            // One that has come back gets no order, and one that it may have is taken back.
+            let wish = if is_away { ASKED } else { ASKED_TO_RETURN };
+            match self.clients.lives().ask_one(LeaseAsked { client, session, wish }).await {
+                Some(LEASE_LIVES | LEASE_LEFT) => return at_once,
+                Some(LEASE_OVER | LEASE_NONE)
+                    if wish == ASKED && (at_once || self.is_away(session, kind)) && self.store.is_owner() =>
+                {
+                    // It drops what it holds when it hears of the order, even if it has just come back.
+                    let _door = self.exports.door.lock();
+                    if let Some(session) = self.exports.sessions.of_handle(session) {
+                        let why = "it is dead: it has been away for hours, and its lease is over";
+                        self.evict_unawaited(&session, why);
+                    }
+                    return at_once;
+                }
+                // The MGS may keep the order: what becomes of it is known before anything else is done.
+                _ => (at_once, _) = (false, self.rt.sleep(ASK_PAUSE).await),
             }
         }
         at_once
@@ -192,6 +200,7 @@ mod tests {
         }
         assert_eq!(Kind::of(LEASE_LEFT), Some(Kind::Left));
         assert_eq!(Kind::of(LEASE_LONG_OVER), Some(Kind::Holder));
+        assert_eq!(Kind::of(LEASE_NONE), Some(Kind::Unknown), "an MGS that was started again says so of all");
         assert_eq!(Kind::of(LEASE_OVER), None, "it may be back any moment");
     }
 }

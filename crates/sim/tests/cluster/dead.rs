@@ -74,7 +74,21 @@ fn a_removed_file_that_a_dead_client_had_open_takes_no_space() {
 #[test]
 fn who_reaches_everybody_and_hears_nobody_keeps_what_it_has() {
     check(async |cluster, world| {
-        keeps(cluster, world, &cluster.servers(), Duration::from_secs(2 * 3600)).await;
+        keeps(cluster, world, &cluster.servers(), sleep(world, Duration::from_secs(2 * 3600))).await;
+    });
+}
+
+/// An MGS that was started again meanwhile knows nothing of it.
+#[test]
+fn who_is_unknown_to_the_mgs_keeps_what_it_has() {
+    check(async |cluster, world| {
+        let restarts = async {
+            sleep(world, Duration::from_secs(20 * 60)).await;
+            cluster.kill("mgs");
+            cluster.restart(&["mgs".to_owned()]);
+            sleep(world, Duration::from_secs(60 * 60)).await;
+        };
+        keeps(cluster, world, &cluster.servers(), restarts).await;
     });
 }
 
@@ -84,11 +98,11 @@ fn who_hears_the_mgs_alone_keeps_what_it_has() {
     check(async |cluster, world| {
         let mut servers = cluster.servers();
         servers.retain(|server| server != "mgs");
-        keeps(cluster, world, &servers, Duration::from_secs(6 * 3600)).await;
+        keeps(cluster, world, &servers, sleep(world, Duration::from_secs(6 * 3600))).await;
     });
 }
 
-async fn keeps(cluster: &Cluster, world: &World, unheard: &[String], time: Duration) {
+async fn keeps(cluster: &Cluster, world: &World, unheard: &[String], meanwhile: impl Future<Output = ()>) {
     let (_, observer) = cluster.mount("observer").await;
     let (_, away) = cluster.mount("away").await;
     let handle = keep_removed(&away).await;
@@ -100,7 +114,7 @@ async fn keeps(cluster: &Cluster, world: &World, unheard: &[String], time: Durat
     let asked = on(world, "away", async move {
         asking.files().create(&root(), Fid::ROOT, b"asked", 0o100_644, READ_WRITE).await.is_ok()
     });
-    sleep(world, time).await;
+    meanwhile.await;
     world.heal_all();
     sleep(world, Duration::from_secs(60)).await;
     assert!(asked.await.expect("it ends"), "it is answered in the end");

@@ -75,9 +75,11 @@ pub fn take_own_options(arguments: &mut Vec<OsString>) -> Vec<OsString> {
                 break;
             }
             Some("-0") => own.push("--null".into()),
-            Some(option) if WITH_VALUE.contains(&option) => {
-                own.extend([Some(word), words.next()].into_iter().flatten());
-            }
+            Some(option) if WITH_VALUE.contains(&option) => match words.next() {
+                Some(value) => own.extend([word, value]),
+                // Behind it stands nothing that would be taken for its value.
+                None => rest.push(word),
+            },
             Some(option) if ALONE.contains(&option) || has_value(option) => own.push(word),
             _ => rest.push(word),
         }
@@ -131,7 +133,7 @@ fn mib_a_second(text: &str) -> Result<u64, String> {
     };
     let bytes =
         number.parse().ok().and_then(|number: u64| number.checked_mul(unit)).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| "it is MiB a second, as in 100, or with a unit, as in 2G".to_owned())
+    bytes.ok_or_else(|| "it is MiB a second and more than 0, as in 100, or with a unit, as in 2G".to_owned())
 }
 
 /// How many stripes a file of that size gets with `-A`, as in Lustre.
@@ -261,7 +263,7 @@ mod tests {
             ("lfs migrate -c 2 --files-from l", "--files-from l", "lfs migrate -c 2"),
             ("lfs migrate -c -1 -- -0 -v", "", "lfs migrate -c -1 -- -0 -v"),
             ("lfs find -0 f -v", "", "lfs find -0 f -v"),
-            ("lfs migrate --files-from", "--files-from", "lfs migrate"),
+            ("lfs migrate f --files-from", "", "lfs migrate f --files-from"),
             ("lfs migrate -E 1M -W 5 -W5 --bandwidth=2G f", "-W 5 -W5 --bandwidth=2G", "lfs migrate -E 1M f"),
         ] {
             assert_eq!(taken(line), [own, rest], "{line}");

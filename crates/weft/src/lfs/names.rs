@@ -27,8 +27,9 @@ pub fn names<'a>(paths: &'a [PathBuf], list: Option<&List>) -> Result<Names<'a>,
     let Some(List { from, has_nuls }) = list else {
         return Ok(Box::new(paths.iter().cloned().map(Ok)));
     };
-    let whose = from.display().to_string();
-    let reader: Box<dyn BufRead + Send> = if from == Path::new("-") {
+    let is_input = from == Path::new("-");
+    let whose = if is_input { "on standard input".to_owned() } else { format!("'{}'", from.display()) };
+    let reader: Box<dyn BufRead + Send> = if is_input {
         Box::new(BufReader::new(io::stdin()))
     } else {
         let file = File::open(from).map_err(|error| unread(&whose, &error))?;
@@ -45,7 +46,10 @@ pub fn names<'a>(paths: &'a [PathBuf], list: Option<&List>) -> Result<Names<'a>,
 }
 
 fn unread(whose: &str, error: &io::Error) -> Failure {
-    Failure::new(format!("error: migrate: the list '{whose}' cannot be read: {error}"))
+    Failure::new(format!(
+        "error: migrate: the list {whose} cannot be read: {}",
+        crate::control::describe(error)
+    ))
 }
 
 struct Listed {
@@ -68,9 +72,13 @@ impl Listed {
             if name.last() == Some(&self.behind) {
                 name.pop();
             }
-            if name.len() > NAME_MAX {
+            if name.len() > NAME_MAX || name.contains(&0) {
+                let how = match self.behind {
+                    0 => "leave -0 out if each name has a line of its own",
+                    _ => "give -0 if a NUL stands behind each name",
+                };
                 return Err(Failure::new(format!(
-                    "error: migrate: the list '{}' has a name of more than {NAME_MAX} bytes: give -0 if a NUL stands behind each name",
+                    "error: migrate: the list {} has a name of more than {NAME_MAX} bytes, or with a NUL, and is not read on: {how}",
                     self.whose
                 )));
             }
@@ -102,6 +110,16 @@ mod tests {
         assert_eq!(listed(b"a\nb\0\0c\0", true), ok(&["a\nb", "c"]));
         assert_eq!(listed(b"", true), ok(&[]));
         assert_eq!(listed(&[b'x'; NAME_MAX], false), ok(&[&"x".repeat(NAME_MAX)]));
+    }
+
+    #[test]
+    fn the_wrong_separator_is_told_of() {
+        let failed = |text: &[u8], has_nuls, how: &str| {
+            let names = listed(text, has_nuls);
+            assert!(matches!(&names[..], [Err(why)] if why.ends_with(how)), "{names:?}");
+        };
+        failed(b"a\0b\0", false, "give -0 if a NUL stands behind each name");
+        failed(&b"a\n".repeat(NAME_MAX), true, "leave -0 out if each name has a line of its own");
     }
 
     #[test]
