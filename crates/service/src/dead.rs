@@ -65,11 +65,10 @@ impl<H: Handler> Target<H> {
 
     /// Clients that have been away for long, with their sessions.
     fn away(&self) -> Vec<(ClientId, u64)> {
-        let sessions = self
-            .exports
-            .sessions
-            .matching(|session| session.role() == Role::Client && self.is_away(session.handle(), Kind::Left));
-        sessions.iter().map(|session| (session.client(), session.handle())).collect()
+        let sessions = self.exports.sessions.matching(|session| session.role() == Role::Client);
+        // Not while the table is locked: there may be hundreds of thousands.
+        let away = sessions.iter().filter(|session| self.is_away(session.handle(), Kind::Left));
+        away.map(|session| (session.client(), session.handle())).collect()
     }
 
     /// Sessions whose clients have been away for long, and of whom the MGS has heard nothing either.

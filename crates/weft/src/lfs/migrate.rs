@@ -205,6 +205,7 @@ fn for_each<T: Send, E: Send>(
     at_once: usize,
     act: impl Fn(T) -> Result<(), E> + Sync,
 ) -> Result<(), E> {
+    let at_once = all.size_hint().1.map_or(at_once, |most| at_once.min(most));
     let all = Mutex::new(all.enumerate());
     let failed: Mutex<Option<(usize, E)>> = Mutex::new(None);
     std::thread::scope(|scope| {
