@@ -65,6 +65,8 @@ here = [one for one in state["mounts"] if one["mountpoint"] == mount]
 must("the mount is well", len(here) == 1 and here[0]["healthy"])
 names = {target["name"] for target in here[0]["targets"]}
 must("all targets are there", {f"{fsname}-MDT0000", f"{fsname}-OST0003"} <= names)
+pools = {pool["name"]: pool["osts"] for pool in state["pools"] if pool["fsname"] == fsname}
+must("the pool is there", pools == {"shown": [f"{fsname}-OST0000", f"{fsname}-OST0002"]})
 must("a client is there", state["clients_count"] == 1 and state["clients"][0]["mounts"] == 2)
 
 
@@ -74,10 +76,23 @@ def written(state):
     return sum(int(value) for _, value in lines)
 
 
-with open(f"{mount}/shown", "wb") as file:
-    file.write(bytes(3 << 20))
-    os.fsync(file.fileno())
-os.unlink(f"{mount}/shown")
+def had(state):
+    """Inodes and bytes of the user 4718, who has no name, and of the user 3, who has one."""
+    return {o["id"]: (o["name"], o["inodes"], o["bytes"]) for o in state["owners"] if o["kind"] == "user" and o["id"] in (3, 4718)}
+
+
+must("those who have nothing are not there", not had(state))
+for name, uid in (("shown", 4718), ("shown.3", 3)):
+    with open(f"{mount}/{name}", "wb") as file:
+        os.fchown(file.fileno(), uid, uid)
+        file.write(bytes(3 << 20))
+        os.fsync(file.fileno())
+until = time.monotonic() + 10
+while (now := had(json.loads(ask("/state.json", token)[2]))) != {4718: (None, 1, 3 << 20), 3: ("sys", 1, 3 << 20)}:
+    must(f"owners are there: {now}", time.monotonic() < until)
+    time.sleep(0.2)
+for name in ("shown", "shown.3"):
+    os.unlink(f"{mount}/{name}")
 # An answer serves for a second.
 end = time.monotonic() + 30
 while written(json.loads(ask("/state.json", token)[2])) < written(state) + (3 << 20):

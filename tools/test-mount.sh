@@ -94,6 +94,8 @@ t_transcripts() {
 }
 
 # As NFS servers open files, also after the mount has been new.
+# Others use it, and it stays where it is; or they did not come between.
+not_moved() { ! "$LFS" migrate -n -c 2 "$1" 2> "$work/err" && grep -q 'stays where it is: others use it' "$work/err"; }
 # Modelled on Lustre's sanity-pfl: which components have objects, and when.
 t_components() {
   mkdir "$mnt/pfl"
@@ -150,6 +152,16 @@ else:
   must_fail 1 "$LFS" migrate -c 1 --files-from nothing
   must_fail 2 "$LFS" migrate -c 1 --files-from list d/f
   must_fail 2 "$LFS" migrate -c 1 -W 0 d/f
+  # With -n who uses a file goes before; nobody does, and then somebody all the time.
+  must_fail 2 "$LFS" migrate -n -b -c 1 d/f
+  dd if=/dev/urandom of=used bs=1M count=24 status=none
+  "$LFS" migrate -n -c 1 used && [ "$("$LFS" getstripe -c used)" = 1 ]
+  (while [ ! -e stop ]; do dd if=/dev/zero of=used bs=4k count=1 conv=notrunc status=none; done) &
+  until_true 10 not_moved used
+  touch stop
+  wait $!
+  "$LFS" migrate -n -c 1 used && [ "$("$LFS" getstripe -c used)" = 1 ]
+  rm used stop
   cd /
   rm -r "$mnt/pfl"
 }

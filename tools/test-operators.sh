@@ -590,7 +590,24 @@ t_read_cache() {
   # What is written anew is what is read.
   dd if=/dev/urandom of="$two_a/hot" bs=1M count=64 conv=fsync,notrunc status=none
   [ "$(cold_read)" = "$(sha256sum < "$two_a/hot")" ]
-  lctl set_param "osd-weft.$ost.read_cache_enable=0" > /dev/null
+  # Nothing of a file that is larger than what may be kept.
+  lctl set_param "osd-weft.$ost.readcache_max_filesize=63M" > /dev/null
+  [ "$(lctl get_param -n "osd-weft.$ost.readcache_max_filesize")" = 66060288 ]
+  forget_disk
+  sum=$(cold_read)
+  before=$(disk_reads)
+  [ "$(cold_read)" = "$sum" ]
+  [ "$(disk_reads)" != "$before" ]
+  must_fail 1 "$LFS" ladvise -a willread "$two_b/hot"
+  must_fail 22 lctl set_param "osd-weft.$ost.readcache_max_filesize=much"
+  grep -q 'a number of bytes' "$work/err"
+  lctl set_param "osd-weft.$ost.readcache_max_filesize=-1" > /dev/null
+  # What is written through the cache is there for its readers.
+  lctl set_param "osd-weft.$ost.writethrough_cache_enable=1" > /dev/null
+  forget_disk
+  dd if=/dev/urandom of="$two_a/hot" bs=1M count=64 conv=fsync,notrunc status=none
+  reads_nothing "$(sha256sum < "$two_a/hot")"
+  lctl set_param "osd-weft.$ost.writethrough_cache_enable=0" "osd-weft.$ost.read_cache_enable=0" > /dev/null
   rm "$two_a/hot"
 }
 
@@ -1217,10 +1234,12 @@ t_web() {
   rm "$token"
   nsenter --net="/run/netns/$two_ns" "$WEFT" web --listen 127.0.0.1:$port --token "$token" --key "/etc/weft/$two_fsname.server.key" > "$work/web" 2>&1 &
   pid=$!
+  lctl pool_new "$two_fsname.shown" && lctl pool_add "$two_fsname.shown" "OST[0,2]"
   until_true 10 grep -q "page at $at/; it asks for the token in $token" "$work/web"
   in_two python3 "$top/tests/web.py" "$at" "$token" "$two_fsname" "$two_a" || { kill $pid; return 1; }
   kill $pid
   wait $pid || true
+  lctl pool_remove "$two_fsname.shown" "OST[0,2]" && lctl pool_destroy "$two_fsname.shown"
   # Where only servers are.
   nsenter --net="/run/netns/$two_ns" unshare --mount sh -c 'awk "\$3 == \"fuse.weft\" { print \$2 }" /proc/mounts | xargs -r -n 1 umount -l; exec "$0" "$@"' \
     "$WEFT" web --listen 127.0.0.1:$port --token "$token" > "$work/web" 2>&1 &

@@ -47,8 +47,20 @@ pub(crate) trait Work: Sync {
     ) -> BoxFuture<'a, Result<()>>;
 }
 
+/// What becomes of others who use a file while it is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// They wait (`lfs migrate -b`).
+    Wait,
+    /// They go before, and the file stays where it is (`lfs migrate -n`).
+    GoBefore,
+}
+
 /// Its data lies as the hint says.
-struct Move(LayoutHint);
+struct Move {
+    hint: LayoutHint,
+    others: Others,
+}
 
 impl Work for Move {
     fn carry_out<'a>(
@@ -57,7 +69,17 @@ impl Work for Move {
         caller: &'a Caller,
         source: Source,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(shared.move_locked(caller, source, &self.0))
+        Box::pin(shared.move_locked(caller, source, self))
+    }
+}
+
+impl Source {
+    /// Fails if others go before, and somebody is there.
+    fn give_way(&self, others: Others) -> Result<()> {
+        match others {
+            Others::GoBefore if self.pins.is_wanted() => Err(Error::Refused(Code::WouldBlock)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -65,7 +87,13 @@ impl Client {
     /// Moves the data of a regular file to where `hint` says. Only its owner may; others who use the file wait meanwhile.
     /// Fails with Busy if the file is being moved by somebody else again and again.
     pub async fn migrate(&self, caller: &Caller, fid: Fid, hint: LayoutHint) -> Result<()> {
-        self.by_mover(caller, fid, &Move(hint)).await
+        self.by_mover(caller, fid, &Move { hint, others: Others::Wait }).await
+    }
+
+    /// The same, unless others read or write the file meanwhile: then it fails with WouldBlock, the file stays where it is, and they have
+    /// waited for a step of the copy at most. Of a file that others only have open nothing is noticed.
+    pub async fn migrate_unless_used(&self, caller: &Caller, fid: Fid, hint: LayoutHint) -> Result<()> {
+        self.by_mover(caller, fid, &Move { hint, others: Others::GoBefore }).await
     }
 
     /// Has the mover do something with a file, and again if others come between.
@@ -137,17 +165,11 @@ impl Shared {
         Ok(Sum::of(&made, &attrs).blocks)
     }
 
-    async fn move_locked(
-        self: &Arc<Self>,
-        caller: &Caller,
-        mut source: Source,
-        hint: &LayoutHint,
-    ) -> Result<()> {
-        let fid = source.file.fid;
+    async fn move_locked(self: &Arc<Self>, caller: &Caller, mut source: Source, wanted: &Move) -> Result<()> {
         // Whatever the MDT believes, nothing that is there is left behind.
         source.attr.size = self.check_objects(&source).await?;
-        let handle = self.create_heir(hint.clone()).await?;
-        let moved = self.move_into(caller, fid, &source, handle).await;
+        let handle = self.create_heir(wanted.hint.clone()).await?;
+        let moved = self.move_into(caller, &source, wanted.others, handle).await;
         self.files.release(handle).await;
         moved
     }
@@ -171,14 +193,16 @@ impl Shared {
     async fn move_into(
         self: &Arc<Self>,
         caller: &Caller,
-        fid: Fid,
         source: &Source,
+        others: Others,
         handle: Handle,
     ) -> Result<()> {
+        let fid = source.file.fid;
         let open = self.files.handles.get(handle)?;
         let target = open.file()?;
-        self.copy_all(source, target).await?;
+        self.copy_all(source, target, others).await?;
         let blocks = self.settle_heir(target, &open.failure_seen).await?;
+        source.give_way(others)?;
         let sealed = self.seal(&source.layout).await;
         let swapped = match sealed {
             Ok(()) => self.swap(caller, fid, open.fid, (source.layout.generation, blocks)).await,
@@ -241,7 +265,12 @@ impl Shared {
     }
 
     /// Copies everything but holes. The data keeps the time of its last change.
-    async fn copy_all(self: &Arc<Self>, source: &Source, target: &Arc<FileState>) -> Result<()> {
+    async fn copy_all(
+        self: &Arc<Self>,
+        source: &Source,
+        target: &Arc<FileState>,
+        others: Others,
+    ) -> Result<()> {
         let (size, time) = (source.attr.size, source.attr.data_time());
         let layout = self.names.layouts.placed(target, (0, size)).await?;
         let eras = self.names.data.locks.eras(&layout).await?;
@@ -254,6 +283,7 @@ impl Shared {
             let hole = self.names.data.objects.seek_objects(&source.layout, start, size, Seek::Hole).await?;
             at = start;
             while at < hole.unwrap_or(size) {
+                source.give_way(others)?;
                 let len = STEP_BYTES.min(hole.unwrap_or(size) - at);
                 let slices =
                     self.names.data.read_file(&source.file, &source.layout, (at, len), &source.pins).await?;

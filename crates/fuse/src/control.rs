@@ -24,7 +24,7 @@
 //! | `weft.parameter-names.OWNER.SKIP.PATTERN` | any | the same without values | | |
 //! | `weft.parameter.NAME` | any | | a parameter of the mount | |
 //! | `weft.process.NAME` | any | a value of the process ([`PROCESS`]) | the value, or a parameter | |
-//! | `weft.migrate` | file | | the data lies where the hint says, once it is set | |
+//! | `weft.migrate.WORD` | file | "moved", when the data lies where it was set to | [`crate::moves::Move`] | |
 //! | `weft.hsm` | file | [`crate::hsm::HsmFile`] | [`crate::hsm::HsmOrder`] | |
 //! | `weft.advise` | file | | [`Advice`]: the OSTs are told | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
@@ -62,8 +62,6 @@ pub const SPACE: &str = "weft.space";
 pub const STATUS: &str = "weft.status";
 /// How often what happened since the mount.
 pub const COUNTERS: &str = "weft.counters";
-/// Set: the data of a file is moved to where the hint says.
-pub const MIGRATE: &str = "weft.migrate";
 /// Set: what will be done with a file.
 pub const ADVISE: &str = "weft.advise";
 /// Makes everything durable.

@@ -25,6 +25,7 @@ pub mod kernel;
 mod known;
 mod learning;
 mod moved;
+pub mod moves;
 mod names;
 mod notify;
 pub mod ops;

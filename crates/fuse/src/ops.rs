@@ -18,6 +18,7 @@ use crate::engine::Kind;
 use crate::find::Questions;
 use crate::jobs::{Asker, Asks, Jobs};
 use crate::kernel::request::Request;
+use crate::moves::Moves;
 use crate::stats::Stats;
 use crate::virtuals::{self, Mount};
 
@@ -85,6 +86,7 @@ pub struct Ops {
     stats: Arc<Stats>,
     jobs: Jobs,
     questions: Questions,
+    moves: Moves,
 }
 
 impl Ops {
@@ -99,6 +101,7 @@ impl Ops {
             stats: Arc::new(Stats::new(rt.clone())),
             jobs: Jobs::new(rt),
             questions: Questions::default(),
+            moves: Moves::default(),
         }
     }
 
@@ -261,8 +264,8 @@ impl Ops {
     }
 
     pub(crate) fn mount<'a>(&'a self, status: &'a Status) -> Mount<'a> {
-        let Ops { client, stats, jobs, questions, .. } = self;
-        Mount { client, stats, jobs, status, questions }
+        let Ops { client, stats, jobs, questions, moves, .. } = self;
+        Mount { client, stats, jobs, status, questions, moves }
     }
 
     /// Value of an extended attribute.

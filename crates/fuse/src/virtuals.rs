@@ -15,6 +15,7 @@ use crate::find::Questions;
 use crate::hsm;
 use crate::imports;
 use crate::jobs::Jobs;
+use crate::moves::{self, Moves};
 use crate::parameters;
 use crate::pools;
 use crate::projects::{self, Project};
@@ -45,6 +46,8 @@ pub struct Mount<'a> {
     pub status: &'a Status,
     /// The searches that it is asked for.
     pub questions: &'a Questions,
+    /// The moves that it is asked for.
+    pub moves: &'a Moves,
 }
 
 /// Value of a control attribute.
@@ -70,6 +73,8 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
             } else if let Some(name) = name.strip_prefix(control::PROCESS) {
                 may_administrate(caller)?;
                 client.admin().process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
+            } else if let Some(word) = name.strip_prefix(moves::MIGRATE) {
+                Box::pin(mount.moves.carry_out(client, caller, fid, word)).await
             } else if let Some(token) = name.strip_prefix(control::FIND) {
                 mount.questions.answer(client, caller, token).await
             } else if let Some(asked) = name.strip_prefix(changelog::CHANGELOG) {
@@ -189,10 +194,6 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
         let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
         return Ok(client.names().set_layout(caller, fid, Some(hint.into())).await?);
     }
-    if name == control::MIGRATE.as_bytes() {
-        let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
-        return Ok(client.migrate(caller, fid, hint.into()).await?);
-    }
     if name == control::ADVISE.as_bytes() {
         return Box::pin(advise(client, caller, fid, value)).await;
     }
@@ -218,6 +219,9 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Errno::INVALID);
     if name == control::PROJECT.as_bytes() {
         return Box::pin(projects::set(client, caller, fid, text(value)?)).await;
+    }
+    if let Some(word) = name.strip_prefix(moves::MIGRATE.as_bytes()) {
+        return mount.moves.wish(caller, fid, text(word)?, value);
     }
     if let Some(token) = name.strip_prefix(control::FIND.as_bytes()) {
         return mount.questions.ask(caller, text(token)?, value);

@@ -218,6 +218,14 @@ impl File {
         forward!(self, File, file => file.write_at(offset, slices).await)
     }
 
+    /// The same through the page cache whatever the size, so that the next read finds it there.
+    pub async fn write_cached_at(&self, offset: u64, slices: Vec<Bytes>) -> io::Result<()> {
+        match self {
+            File::Os(file) => file.write_cached_at(offset, slices).await,
+            File::Sim(file) => file.write_at(offset, slices).await,
+        }
+    }
+
     /// Makes everything written before the call durable (fdatasync). After an error nothing is known of any of it.
     pub async fn sync(&self) -> io::Result<()> {
         forward!(self, File, file => file.sync().await)

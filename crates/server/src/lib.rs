@@ -4,6 +4,7 @@
 //! by the binary and by the simulator.
 
 mod accept;
+mod accounts;
 mod check;
 mod data;
 mod given;

@@ -27,6 +27,9 @@ use crate::view::View;
 /// How long the engine is left alone when it is behind with its own work.
 pub(crate) const BEHIND_WAIT: Duration = Duration::from_millis(10);
 
+/// After so many files with data that only the log is sure to have, the engine gets it.
+const BEHIND_FILES_MAX: usize = 512;
+
 /// Durable records that the engine has not got, and segments that wait to be deleted.
 #[derive(Default)]
 pub(crate) struct Backlog {
@@ -266,8 +269,11 @@ impl Shared {
         backlog.records.extend(appended.records);
         backlog.segments.extend(appended.closed);
         add_each_once(&mut backlog.behind, behind);
+        // They are open.
+        let is_much = backlog.behind.len() >= BEHIND_FILES_MAX;
+        backlog.flush |= is_much;
         drop(backlog);
-        if total >= self.view.limits().apply_after_bytes {
+        if is_much || total >= self.view.limits().apply_after_bytes {
             self.apply_wake.notify_one();
         }
     }

@@ -91,6 +91,22 @@ impl Owners {
         [self.sum, kind, a, b, c, d]
     }
 
+    /// What the owners of a kind have, in the order of their numbers: of the first `count_max` of them.
+    ///
+    /// # Errors
+    /// The sums cannot be read.
+    pub fn of_kind(
+        &self,
+        scan: &impl Scan,
+        kind: u8,
+        count_max: usize,
+    ) -> Result<Vec<(u32, u64)>, StoreError> {
+        let found = scan.scan(&[self.sum, kind], &[self.sum, kind + 1], count_max)?;
+        let owner = |key: &Bytes| Some(u32::from_be_bytes(*key.get(2..)?.first_chunk()?));
+        let known = found.iter().filter_map(|(key, value)| owner(key).map(|id| (id, value)));
+        known.map(|(id, value)| Ok((id, sum_of(Some(&value.bytes))?))).collect()
+    }
+
     /// Every sum as it should be; `None` if there is nothing to be counted, and no marker either.
     fn sum_up(&self, scan: &impl Scan) -> Result<Option<BTreeMap<Bytes, u64>>, StoreError> {
         let (mut sums, mut is_empty) = (BTreeMap::new(), true);

@@ -2,13 +2,17 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuse::control;
+use fuse::moves::{self, Move};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 /// Largest answer, in bytes: what the kernel allows for an attribute.
 const ANSWER_BYTES_MAX: usize = 65_536;
+/// How often a move is asked for whose wish the mount has forgotten.
+const MOVE_TRIES: u32 = 3;
 
 /// Asks the mount for a document.
 pub fn get<T: DeserializeOwned>(path: &Path, attribute: &str) -> io::Result<T> {
@@ -42,6 +46,23 @@ pub fn get_bytes(path: &Path, attribute: impl rustix::path::Arg) -> io::Result<V
 /// Tells the mount something.
 pub fn set(path: &Path, attribute: impl rustix::path::Arg, value: &[u8]) -> io::Result<()> {
     rustix::fs::setxattr(path, attribute, value, rustix::fs::XattrFlags::empty()).map_err(elsewhere)
+}
+
+/// Has the data of a file moved; returns when it has been.
+pub fn migrate(path: &Path, wanted: &Move) -> io::Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let word = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let (attribute, value) = (format!("{}{word}", moves::MIGRATE), control::encode(wanted));
+    let mut tries = 0;
+    loop {
+        set(path, &attribute, &value)?;
+        tries += 1;
+        match get_bytes(path, &attribute) {
+            // The mount has forgotten it for others.
+            Err(error) if error.raw_os_error() == Some(libc::ENODATA) && tries < MOVE_TRIES => {}
+            moved => return moved.map(drop),
+        }
+    }
 }
 
 /// Takes something away from the mount.

@@ -139,9 +139,49 @@ pub fn readers(text: &str) -> Vec<Reader<'_>> {
     text.lines().filter_map(row).collect()
 }
 
+/// What an owner has of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// Number of the user, group or project.
+    pub id: u32,
+    /// Its files.
+    pub inodes: u64,
+    /// Its space, in KiB.
+    pub kbytes: u64,
+}
+
+/// The owners of `quota_slave.acct_user` and its like.
+pub fn accounts(text: &str) -> impl Iterator<Item = Account> + '_ {
+    let mut id = None;
+    text.lines().filter_map(move |line| {
+        let line = line.trim();
+        if let Some(number) = line.strip_prefix("- id:") {
+            id = number.trim().parse().ok();
+            return None;
+        }
+        let usage = line.strip_prefix("usage:")?;
+        let number = |name: &str| {
+            let (_, rest) = usage.split_once(name)?;
+            rest.split([',', '}']).next()?.trim().parse().ok()
+        };
+        Some(Account { id: id.take()?, inodes: number("inodes:")?, kbytes: number("kbytes:")? })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accounts_are_read_as_they_are_printed() {
+        let text = "usr_accounting:\n\
+            - id:      0\n  usage:   { inodes:                  209, kbytes:                 2616 }\n\
+            - id:      840000038\n  usage:   { inodes:                    1, kbytes:                 1048 }\n\
+            - id:      x\n  usage:   { inodes:                    1, kbytes:                 1048 }";
+        let account = |id, inodes, kbytes| Account { id, inodes, kbytes };
+        assert_eq!(Vec::from_iter(accounts(text)), [account(0, 209, 2616), account(840_000_038, 1, 1048)]);
+        assert_eq!(accounts("usr_accounting:").count(), 0);
+    }
 
     #[test]
     fn rows_of_stats() {

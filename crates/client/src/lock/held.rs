@@ -228,6 +228,12 @@ impl Held {
         if self.asking.iter().any(|(_, ask)| asked(ask)) { Progress::Wait } else { Progress::Ask }
     }
 
+    /// Whether something of what the operation has pinned is being called back: somebody else waits for its end.
+    pub(super) fn is_called_back(&self, user: u64) -> bool {
+        let Some(User { want, .. }) = self.users.get(&user) else { return false };
+        self.leaving.iter().any(|leaving| overlap((want.start, want.end), (leaving.start, leaving.end)))
+    }
+
     /// The range is being asked for; the number is for [`Held::granted`].
     pub(super) fn ask(&mut self, want: Want) -> u64 {
         self.next_ask += 1;

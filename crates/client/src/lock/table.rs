@@ -133,6 +133,11 @@ impl Pins {
         Some(Grants::new(layout, numbers))
     }
 
+    /// Whether somebody else waits for something of it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.pins.iter().any(|pin| pin.object.held.lock().is_called_back(pin.user))
+    }
+
     /// Whether everything is held.
     pub(crate) fn is_complete(&self) -> bool {
         self.contended.is_empty() && !self.unlocked

@@ -9,9 +9,11 @@ use proto::FileKind;
 use super::opens::noted;
 use super::told::{self, Named, Teller};
 use super::{Asked, Dispatcher, done, owned};
+use crate::interrupt::Ends;
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetAttr;
-use crate::ops::{Move, NewFile, fid_of, mode_with_kind};
+use crate::moves;
+use crate::ops::{Move, NewFile, Ops, fid_of, mode_with_kind};
 use client::posix::{Errno, Result};
 
 /// A file that is to be made.
@@ -164,10 +166,17 @@ impl Dispatcher {
     }
 
     pub(super) fn get_xattr(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8], size: u32) {
-        let name = owned(name);
-        self.operations.look(reply, pid, |ops| async move {
-            sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?)
-        });
+        let (name, must_end) = (owned(name), name.starts_with(moves::MIGRATE.as_bytes()));
+        let look =
+            |ops: Arc<Ops>| async move { sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?) };
+        match must_end {
+            false => self.operations.look(reply, pid, look),
+            // It is no look alone: it goes on without the process.
+            true => self.operations.interruptible(reply, pid, Ends::Death, look, |_, rest| async move {
+                // Nobody is there to be told.
+                _ = rest.await;
+            }),
+        }
     }
 
     pub(super) fn list_xattr(&self, Asked { node, pid, reply, .. }: Asked, size: u32) {

@@ -5,6 +5,7 @@ use proto::limits::BULK_BYTES_MAX;
 use proto::wire::Reply;
 use proto::wire::messages::{ADVICE_WILL_READ, ADVISE_BYTES_MAX, AdviseObject, Done as Nothing};
 use service::{Ctx, Done, code_of};
+use store::object::Via;
 
 use super::{Data, check_id};
 
@@ -18,7 +19,8 @@ impl Data {
         }
         self.in_force(ctx, object)?;
         // Without a cache it would be work for nothing.
-        if advice != ADVICE_WILL_READ || !self.objects.read_cache() {
+        let size = self.objects.attr(object).map_err(|error| code_of(&error))?.size;
+        if advice != ADVICE_WILL_READ || self.objects.page_cache().of_read(size) != Via::PageCache {
             return Err(Code::NotSupported);
         }
         let mut at = start;

@@ -13,6 +13,7 @@ mod journal;
 mod locks;
 mod lost;
 mod owners;
+mod page_cache;
 mod room;
 mod seal;
 mod sharing;
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
 use proto::lock::range::{Holder, Mode, Range};
-use proto::parameters::{Parameter, SWITCH, TargetTree, Unit, switch};
+use proto::parameters::TargetTree;
 use proto::wire::Reply;
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
@@ -188,13 +189,6 @@ impl Data {
     pub fn durability_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
         self.journal.parameters(tree);
         self.locks.durability_parameters(tree);
-    }
-
-    /// Whether the page cache keeps what is read, as in Lustre; there it is on for disks that rotate.
-    pub fn cache_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
-        let enabled = || u8::from(self.objects.read_cache());
-        let set = |text: &str| switch(text).map(|enabled| self.objects.set_read_cache(enabled));
-        tree.of_disk(Parameter::gauge("read_cache_enable", Unit::None, enabled).settable(SWITCH, set));
     }
 
     /// What is wrong with the data, a sentence for each.

@@ -65,7 +65,7 @@ use store::sums::{INODE_OWNERS, INODES};
 use store::{Store, StoreError};
 
 use crate::data::{Data, TokenCounts};
-use crate::{Counts, Held};
+use crate::{Counts, Held, accounts};
 pub use bits::LockCounts;
 pub use lfsck::namespace::Check as NamespaceCheck;
 
@@ -317,6 +317,7 @@ impl Shown for Mdt {
         self.lfsck.parameters(tree);
         self.hsm.parameters(tree);
         self.data.statistics(tree);
+        accounts::parameters(&*self.store, tree);
     }
 
     fn held(&self) -> Vec<Held> {

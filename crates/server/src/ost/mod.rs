@@ -19,7 +19,7 @@ use std::sync::Arc;
 use store::{Objects, Store, StoreError};
 
 use crate::data::{Data, TokenCounts};
-use crate::{Counts, Held};
+use crate::{Counts, Held, accounts};
 use degraded::Degraded;
 
 /// An object storage target.
@@ -90,6 +90,7 @@ impl Shown for Ost {
         self.degraded.parameters(tree);
         self.data.durability_parameters(tree);
         self.data.cache_parameters(tree);
+        accounts::parameters(&*self.store, tree);
     }
 
     fn problems(&self) -> Vec<String> {

@@ -144,7 +144,10 @@ fn what_can_be_read_is_listed() {
             "filesfree",
             "io_scheduler",
             "nonrotational",
-            "tune_disk"
+            "tune_disk",
+            "quota_slave.acct_user",
+            "quota_slave.acct_group",
+            "quota_slave.acct_project"
         ]
     );
     let of_layouts: Vec<&str> =

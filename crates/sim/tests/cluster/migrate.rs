@@ -4,10 +4,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Allocation, AttrChange, Client, Handle, OpenFlags, Seek, TimeSet};
+use client::{Allocation, AttrChange, Client, Error, Handle, OpenFlags, Seek, TimeSet};
 use parking_lot::Mutex;
 use proto::layout::{HintPart, LayoutHint};
-use proto::{Fid, Layout, TargetId, Timestamp};
+use proto::{Code, Fid, Layout, TargetId, Timestamp};
 use rt::sim::{Handle as World, Rng};
 use rt::wait::join_all;
 use rt::{BoxFuture, Rt};
@@ -92,6 +92,51 @@ fn everything_but_the_place_stays() {
         let stripes = layout(&user, fid).await.object_count() as u64;
         assert!(objects(&user).await <= stripes, "the old objects are gone");
         let _ = world;
+    });
+}
+
+/// A move that lets others go before (`lfs migrate -n`) ends without them having waited for its end, and the file stays where it is.
+#[test]
+fn a_move_gives_way_to_others() {
+    check(3, async |cluster, world| {
+        let (rt, user) = cluster.mount("user").await;
+        let (_, other) = cluster.mount("other").await;
+        cluster.osts_are_known(&user).await;
+        let (fid, handle) = make(&user, b"f").await;
+        let mut data = bytes(3);
+        user.files().write(handle, 0, &data).await.expect("there is room");
+        let own = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+        let (mut moves, mut given_up) = (0, 0);
+        for step in 0..40 {
+            let before = layout(&other, fid).await;
+            let (moving, hint) = (user.clone(), hint(2 + step % 3, 1 << 16));
+            let moved =
+                on(world, "user", async move { moving.migrate_unless_used(&root(), fid, hint).await });
+            rt.sleep(Duration::from_micros(u64::from(step as u32) * 300)).await;
+            // A writer, and a reader.
+            if step % 2 == 0 {
+                data[step as usize] = 0xff;
+                other.files().write(own, step as u64, &[0xff]).await.expect("there is room");
+            } else {
+                assert_eq!(read(&other, own, 0).await, data);
+            }
+            let after = async || layout(&user, fid).await.generation;
+            match moved.await.expect("it lives") {
+                Ok(()) => {
+                    moves += 1;
+                    assert_eq!(after().await, before.generation + 1);
+                }
+                Err(error) => {
+                    given_up += 1;
+                    assert_eq!(error, Error::Refused(Code::WouldBlock));
+                    assert_eq!(after().await, before.generation, "it stays where it is");
+                }
+            }
+            assert_eq!(read(&user, handle, 0).await, data);
+        }
+        assert!(moves > 3 && given_up > 3, "moved {moves} times, given up {given_up} times");
+        user.migrate_unless_used(&root(), fid, hint(1, 1 << 16)).await.expect("nobody uses it");
+        assert_eq!(read(&other, own, 0).await, data);
     });
 }
 

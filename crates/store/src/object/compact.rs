@@ -13,7 +13,8 @@ use proto::ObjectId;
 use super::block::Slices;
 use super::cache::State;
 use super::extent::{BLOCK, Edit, Extent, Extents, cut};
-use super::files::Taker;
+use super::files::{Taker, Way};
+use super::page_cache::Via;
 use super::placed::{Durable, Placed};
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Objects};
@@ -152,7 +153,8 @@ impl Merge {
         }
         // Not what is there by now: it may be gone again when it is looked whether the extents are the same.
         let data = Slices(objects.reader.read_extents(self.id, &self.group).await?);
-        objects.files.place(Taker::Merge, range.start, data, Durable::Synced).await
+        let way = Way { taker: Taker::Merge, durable: Durable::Synced, via: Via::Disk };
+        objects.files.place(way, range.start, data).await
     }
 
     /// Puts `placed` in the place of the group, unless that has changed.

@@ -17,6 +17,7 @@ use super::block::Slices;
 use super::extent::{BLOCK, EXTENT_BYTES_MAX, Extent, FileId, Run};
 use super::handles::Handles;
 use super::logged;
+use super::page_cache::{PageCache, Via};
 use super::placed::{Durable, Placed};
 use super::space::Space;
 use super::supply::{FILE_BYTES_MIN, Ready, Supply};
@@ -58,8 +59,7 @@ pub struct Files {
     /// Blocks were freed, and somebody should look at them in a while.
     freed: Arc<Notify>,
     stopped: AtomicBool,
-    /// Whether reads go through the page cache whatever their size.
-    read_cache: AtomicBool,
+    page_cache: PageCache,
 }
 
 /// How far the search for what former boots left allocated is.
@@ -129,9 +129,13 @@ impl From<Need> for Taker {
 
 /// How data is placed.
 #[derive(Clone, Copy)]
-struct Way {
-    taker: Taker,
-    durable: Durable,
+pub struct Way {
+    /// What takes the blocks.
+    pub taker: Taker,
+    /// How the data gets durable.
+    pub durable: Durable,
+    /// Whether the page cache keeps it.
+    pub via: Via,
 }
 
 impl Files {
@@ -153,7 +157,7 @@ impl Files {
             work: Arc::new(Notify::new()),
             freed: Arc::new(Notify::new()),
             stopped: AtomicBool::new(false),
-            read_cache: AtomicBool::new(false),
+            page_cache: PageCache::default(),
         })
     }
 
@@ -252,14 +256,7 @@ impl Files {
     }
 
     /// Writes `data` for the range of an object that starts at `offset`, without anything referring to it.
-    pub async fn place(
-        &self,
-        taker: Taker,
-        offset: u64,
-        mut data: Slices,
-        durable: Durable,
-    ) -> Result<Placed, StoreError> {
-        let way = Way { taker, durable };
+    pub async fn place(&self, way: Way, offset: u64, mut data: Slices) -> Result<Placed, StoreError> {
         let mut placed = Placed::default();
         let mut at = offset;
         while data.len() > 0 {
@@ -318,7 +315,7 @@ impl Files {
                 at: u64::from(run.block) * BLOCK,
                 sums: part.checksums(),
             };
-            match (self.write_run(run, part.clone()).await, way.durable) {
+            match (self.write_run(run, part.clone(), way.via).await, way.durable) {
                 (Ok(file), Durable::Synced) => placed.files.push(file),
                 (Ok(file), Durable::Logged) => {
                     placed.logged.files.push(file);
@@ -333,11 +330,15 @@ impl Files {
         result
     }
 
-    async fn write_run(&self, run: &Run, data: Slices) -> Result<File, StoreError> {
+    async fn write_run(&self, run: &Run, data: Slices, via: Via) -> Result<File, StoreError> {
         let file = self.handle(run.file).await.map_err(|error| self.write_failed(error))?;
         let bytes = data.len().next_multiple_of(BLOCK) as usize;
         let under = self.store.counts().writes.begin(&self.rt);
-        let written = file.write_at(u64::from(run.block) * BLOCK, data.pad()).await;
+        let offset = u64::from(run.block) * BLOCK;
+        let written = match via {
+            Via::PageCache => file.write_cached_at(offset, data.pad()).await,
+            Via::Disk => file.write_at(offset, data.pad()).await,
+        };
         written.map_err(|error| self.write_failed(no_space(error)))?;
         under.done(&self.rt, bytes);
         Ok(file)
@@ -536,15 +537,29 @@ impl Files {
         more
     }
 
+    /// Removes a file that nothing refers to. Its space goes first: the log has a file open whose data it carries, until the engine gets that
+    /// ([`super::logged`]), and a file that is open keeps its space.
     async fn remove(&self, id: FileId) {
+        if let Err(error) = self.empty(id).await {
+            tracing::warn!(file = %id, %error, "the space of a data file that is removed is given back late");
+        }
         self.handles.lock().forget(id);
         if let Err(error) = self.dir.remove(&id.to_string()).await {
             tracing::warn!(file = %id, %error, "a data file that nothing refers to stays");
         }
     }
 
+    async fn empty(&self, id: FileId) -> Result<(), StoreError> {
+        let file = self.handle(id).await?;
+        let len = file.len().await?;
+        if file.space().await? > 0 {
+            file.punch(0, len).await?;
+        }
+        Ok(())
+    }
+
     /// Reads whole blocks.
-    pub async fn read(&self, run: Run) -> Result<Bytes, StoreError> {
+    pub async fn read(&self, run: Run, via: Via) -> Result<Bytes, StoreError> {
         let file = match self.handle(run.file).await {
             Err(StoreError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(StoreError::Corrupt {
@@ -556,22 +571,17 @@ impl Files {
         let len = run.count as usize * BLOCK as usize;
         let under = self.store.counts().reads.begin(&self.rt);
         let offset = u64::from(run.block) * BLOCK;
-        let bytes = match self.read_cache.load(Ordering::Relaxed) {
-            true => file.read_cached_at(offset, len).await?,
-            false => file.read_at(offset, len).await?,
+        let bytes = match via {
+            Via::PageCache => file.read_cached_at(offset, len).await?,
+            Via::Disk => file.read_at(offset, len).await?,
         };
         under.done(&self.rt, len);
         Ok(bytes)
     }
 
-    /// Whether reads go through the page cache whatever their size.
-    pub fn read_cache(&self) -> bool {
-        self.read_cache.load(Ordering::Relaxed)
-    }
-
-    /// Has reads go through the page cache, or large ones past it again. What is there already stays until the machine needs its memory.
-    pub fn set_read_cache(&self, enabled: bool) {
-        self.read_cache.store(enabled, Ordering::Relaxed);
+    /// What the page cache keeps.
+    pub fn page_cache(&self) -> &PageCache {
+        &self.page_cache
     }
 
     /// Keeps everything where it is that is referred to from now on, until the result is dropped.

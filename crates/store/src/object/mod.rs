@@ -10,6 +10,7 @@
 //! - [`cache`]: what is in memory, and the locks; [`tomb`]: what was destroyed; [`seal`]: what nobody
 //!   may use for the time being;
 //! - [`files`]: the data files, and the task that makes them ahead of need; [`placed`]: data that lies there, and that nothing refers to yet; [`space`]: which blocks are free;
+//! - [`page_cache`]: what the machine's memory keeps of them;
 //! - [`extent`], [`block`], [`keys`]: the pure parts; [`logged`]: small data that the log carries;
 //! - [`summary`]: what an open has to know of all of them; [`sweep`]: what former boots left allocated;
 //! - [`check`]: whether all of it fits together; [`inspect`]: whether the data of a target that is in use is as it was written.
@@ -27,6 +28,7 @@ pub mod inspect;
 pub(crate) mod keys;
 pub(crate) mod logged;
 mod owners;
+mod page_cache;
 mod parts;
 mod placed;
 mod plan;
@@ -59,6 +61,7 @@ pub(crate) use extent::FileId;
 pub(crate) use extent::Run;
 use files::Files;
 pub use keys::By;
+pub use page_cache::{PageCache, Via};
 use read::Reader;
 pub use seal::Sealing;
 use seal::Seals;
@@ -188,14 +191,9 @@ impl Objects {
         })
     }
 
-    /// Whether the page cache keeps what is read of objects, however much it is at a time. First it keeps only what small reads bring.
-    pub fn read_cache(&self) -> bool {
-        self.files.read_cache()
-    }
-
-    /// Has the page cache keep what is read, or no more.
-    pub fn set_read_cache(&self, enabled: bool) {
-        self.files.set_read_cache(enabled);
+    /// What the page cache keeps of objects.
+    pub fn page_cache(&self) -> &PageCache {
+        self.files.page_cache()
     }
 
     /// Space: what the disk has free and what is free in data files that exist.

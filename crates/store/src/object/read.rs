@@ -12,6 +12,7 @@ use super::block::first_damaged;
 use super::cache::Object;
 use super::extent::{BLOCK, Extent, Run, overlapping};
 use super::files::Files;
+use super::page_cache::Via;
 use super::{CHUNK_BYTES, Objects, chunk_end, refuse_dead};
 use crate::error::StoreError;
 use crate::target::Store;
@@ -50,7 +51,8 @@ impl Objects {
         })?;
         let reads = disk_reads(&segments);
         self.store.counts().reads.note_pieces(reads.iter().map(|read| read.run));
-        Ok((self.reader.fetch(id, segments, reads).await?, size))
+        let via = self.page_cache().of_read(size);
+        Ok((self.reader.fetch(id, segments, reads, via).await?, size))
     }
 
     /// The bytes of `range`, holes as zeros. The caller has told that it reads before it looked at the extents.
@@ -114,7 +116,8 @@ impl Reader {
         segments: Vec<Segment>,
     ) -> Result<Vec<Bytes>, StoreError> {
         let reads = disk_reads(&segments);
-        self.fetch(id, segments, reads).await
+        // By nobody who comes back for it.
+        self.fetch(id, segments, reads, Via::Disk).await
     }
 
     /// The bytes of extents that were looked up since the caller is a reader, whatever the object has become meanwhile, and zeros between
@@ -142,9 +145,10 @@ impl Reader {
         id: ObjectId,
         segments: Vec<Segment>,
         mut reads: Vec<DiskRead>,
+        via: Via,
     ) -> Result<Vec<Bytes>, StoreError> {
         for group in reads.chunks_mut(READS_MAX) {
-            self.read_group(group).await?;
+            self.read_group(group, via).await?;
         }
         let mut pieces: Vec<Piece> = Vec::new();
         let mut index = 0;
@@ -178,12 +182,12 @@ impl Reader {
         Ok(slices)
     }
 
-    async fn read_group(&self, group: &mut [DiskRead]) -> Result<(), StoreError> {
+    async fn read_group(&self, group: &mut [DiskRead], via: Via) -> Result<(), StoreError> {
         if let [read] = group {
-            read.bytes = self.files.read(read.run).await?;
+            read.bytes = self.files.read(read.run, via).await?;
             return Ok(());
         }
-        let came = join_all(group.iter().map(|read| self.files.read(read.run))).await;
+        let came = join_all(group.iter().map(|read| self.files.read(read.run, via))).await;
         for (read, bytes) in group.iter_mut().zip(came) {
             read.bytes = bytes?;
         }

@@ -11,8 +11,9 @@ use rt::buf::AlignedBuf;
 use super::block::Slices;
 use super::cache::State;
 use super::extent::{Edit, cut};
-use super::files::Taker;
+use super::files::{Taker, Way};
 use super::keys::By;
+use super::page_cache::Via;
 use super::parts::{Gap, Group, Part, apart, by_chunk, extents_in, joined, lay_over};
 use super::placed::{Durable, Placed};
 use super::plan::{Carried, Plan};
@@ -129,32 +130,43 @@ impl Written {
         placed: &mut Placed,
     ) -> Result<(), StoreError> {
         let total = groups.iter().map(|group| group.range().end - group.range().start).sum();
-        let durable = Durable::of(total);
+        let way = Way { taker: Taker::Growth, durable: Durable::of(total), via: self.via(objects, &groups)? };
         for group in groups {
             for part in self.parts_of(objects, group).await? {
-                self.place_part(objects, part, durable, placed).await?;
+                self.place_part(objects, part, way, placed).await?;
             }
         }
         objects.store.counts().writes.note_pieces(placed.runs().iter().copied());
         Ok(())
     }
 
+    /// Whether the page cache keeps it.
+    fn via(&self, objects: &Objects, groups: &[Group]) -> Result<Via, StoreError> {
+        let cache = objects.page_cache();
+        if !cache.keeps_writes() {
+            return Ok(Via::Disk);
+        }
+        let size =
+            objects.with(self.id.layout, |state| Ok(state.object(&objects.store, self.id)?.record().size))?;
+        Ok(cache.of_write(groups.iter().map(|group| group.range().end).max().unwrap_or(0).max(size)))
+    }
+
     async fn place_part(
         &mut self,
         objects: &Objects,
         Part { start, data }: Part,
-        durable: Durable,
+        way: Way,
         placed: &mut Placed,
     ) -> Result<(), StoreError> {
         let range = start..start + data.len();
         let files = &objects.files;
-        let new = match files.place(Taker::Growth, start, data.clone(), durable).await {
+        let new = match files.place(way, start, data.clone()).await {
             // What is repeated had its space before.
             Err(StoreError::NoSpace)
                 if self.replay.is_some() || objects.has_blocks(self.id, range.clone())? =>
             {
                 // The blocks that it has are freed when the new ones are referred to.
-                files.place(Taker::Overwrite, start, data, durable).await?
+                files.place(Way { taker: Taker::Overwrite, ..way }, start, data).await?
             }
             new => new?,
         };

@@ -62,7 +62,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         crate::control::set(path, ADVISE, &advice).map_err(|error| {
             let why = match error.raw_os_error() {
                 Some(libc::ENODATA) => {
-                    "an OST keeps nothing of what it reads; \"lctl set_param osd-weft.*.read_cache_enable=1\" on its server changes that"
+                    "an OST keeps nothing of what it reads, or not of a file of this size; \"lctl set_param osd-weft.*.read_cache_enable=1\" \
+                     and readcache_max_filesize on its server change that"
                         .to_owned()
                 }
                 Some(libc::EINVAL) => "it is no regular file".to_owned(),

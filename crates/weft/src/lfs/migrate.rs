@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use fuse::control::{self, ComponentLayout, FileLayout, Hint, HintPart, LayoutAnswer};
+use fuse::moves::Move;
 use parking_lot::Mutex;
 use proto::limits::STRIPES_MAX;
 
@@ -30,9 +31,12 @@ pub struct Arguments {
     /// Begin a component that ends there, or with `eof` has no end; what follows is about it
     #[arg(short = 'E', long, value_name = "END")]
     component_end: Vec<String>,
-    /// Others wait meanwhile; always so
-    #[arg(short = 'b', long)]
+    /// Others who read or write a file wait until it has been moved; so without this option, too
+    #[arg(short = 'b', long, conflicts_with = "non_block")]
     block: bool,
+    /// Leave a file where it is that others read or write meanwhile
+    #[arg(short = 'n', long)]
+    non_block: bool,
     /// As many stripes as the square root of the file's size in GiB, and one more
     #[arg(short = 'A', long, conflicts_with_all = ["stripe_count", "overstripe_count", "ost", "component_end"])]
     auto_stripe: bool,
@@ -57,7 +61,8 @@ pub struct Arguments {
 }
 
 /// Options that are not about a layout, but may stand before, among or behind those of components.
-const ALONE: [&str; 7] = ["--null", "-v", "--verbose", "-b", "--block", "-D", "--non-direct"];
+const ALONE: [&str; 9] =
+    ["--null", "-v", "--verbose", "-b", "--block", "-n", "--non-block", "-D", "--non-direct"];
 /// Those that have a value.
 const WITH_VALUE: [&str; 4] = ["--files-from", "-W", "--bandwidth-limit", "--bandwidth"];
 
@@ -113,7 +118,7 @@ pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
             let start = limiter.lock().take(began.elapsed(), bytes);
             std::thread::sleep(start.saturating_sub(began.elapsed()));
         }
-        move_one(path, &Hint { stripe_count, ..wanted.clone() })
+        move_one(path, &Hint { stripe_count, ..wanted.clone() }, arguments.non_block)
             .inspect(|()| {
                 if arguments.verbose {
                     out!("{}", path.display());
@@ -143,7 +148,7 @@ fn stripes_of(bytes: u64) -> i32 {
 }
 
 /// Moves a file to where `wanted` says. Without a wish it keeps its own layout, with objects on other OSTs, as in Lustre.
-fn move_one(path: &Path, wanted: &Hint) -> Result<(), Failure> {
+fn move_one(path: &Path, wanted: &Hint, unless_used: bool) -> Result<(), Failure> {
     let stays =
         |why: String| Failure::new(format!("error: migrate: '{}' stays where it is: {why}", path.display()));
     let hint = match *wanted == Hint::default() {
@@ -152,8 +157,11 @@ fn move_one(path: &Path, wanted: &Hint) -> Result<(), Failure> {
     };
     let hint = hint.filter(|_| !path.is_dir());
     let hint = hint.ok_or_else(|| stays("it is a directory; name its files".to_owned()))?;
-    crate::control::set(path, control::MIGRATE, &control::encode(&hint))
-        .map_err(|error| stays(why_refused(path, &hint, &error)))
+    let wanted = Move { hint, unless_used };
+    crate::control::migrate(path, &wanted).map_err(|error| {
+        let is_used = unless_used && error.raw_os_error() == Some(libc::EAGAIN);
+        stays(if is_used { "others use it".to_owned() } else { why_refused(path, &wanted.hint, &error) })
+    })
 }
 
 /// The layout of a file as a wish; none for a directory.

@@ -75,6 +75,14 @@ impl File {
         self.run(move |inner| inner.pair.write_large(offset, &slices, total)).await
     }
 
+    /// The same through the page cache, whatever its length is.
+    pub async fn write_cached_at(&self, offset: u64, slices: Vec<Bytes>) -> io::Result<()> {
+        if slices.iter().map(Bytes::len).sum::<usize>() < LARGE_BYTES {
+            return self.inner.pair.write(offset, &slices);
+        }
+        self.run(move |inner| inner.pair.write(offset, &slices)).await
+    }
+
     /// Makes everything written before the call durable. After one failure all later ones fail too.
     pub async fn sync(&self) -> io::Result<()> {
         if self.inner.poisoned.load(Ordering::Acquire) {
@@ -208,6 +216,22 @@ mod tests {
             let other = pattern(len, 6);
             file.write_at(0, vec![other.clone()]).await?;
             assert!(file.read_cached_at(0, len).await? == other);
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn what_is_written_through_the_page_cache_stays_there() {
+        check(async |file, plain| {
+            let len = 1 << 20;
+            let data = pattern(len, 7);
+            file.write_cached_at(0, vec![data.clone()]).await?;
+            assert!(file.inner.pair.read_cached(0, len).is_some_and(|cached| cached == data));
+            assert!(file.read_at(0, len).await? == data, "a read past the cache finds it");
+            file.sync().await?;
+            assert!(plain.read_at(0, len).await? == data);
+            file.write_cached_at(9, vec![Bytes::from_static(b"small")]).await?;
+            assert_eq!(file.read_at(9, 5).await?.as_ref(), b"small");
             Ok(())
         });
     }

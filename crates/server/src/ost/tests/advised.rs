@@ -14,7 +14,11 @@ fn advise(start: u64, end: u64, advice: u8) -> msg::AdviseObject {
 }
 
 async fn set_cache(world: &World, value: &str) {
-    let set = msg::Parameter { name: "osd-weft.*.read_cache_enable".into(), value: value.into() };
+    set(world, "read_cache_enable", value).await;
+}
+
+async fn set(world: &World, name: &str, value: &str) {
+    let set = msg::Parameter { name: format!("osd-weft.*.{name}"), value: value.into() };
     let set = msg::SetParameters { parameters: vec![set] };
     let nids = [proto::Nid::lo()];
     let asked = world.hub.ask(TargetId::ost(3), Role::Server, &nids, set, Duration::from_secs(9)).await;
@@ -42,6 +46,10 @@ fn advice_is_taken_where_something_is_kept() {
         );
         let larger = advise(0, msg::ADVISE_BYTES_MAX + 1, msg::ADVICE_WILL_READ);
         assert_eq!(refused(client.call(larger).await), Code::TooBig);
+        set(&world, "readcache_max_filesize", "99999").await;
+        assert_eq!(refused(client.call(whole.clone()).await), Code::NotSupported, "it is too large");
+        set(&world, "readcache_max_filesize", "100000").await;
+        client.call(whole.clone()).await.expect("it is not too large");
         set_cache(&world, "0").await;
         assert_eq!(refused(client.call(whole).await), Code::NotSupported);
         world.stop().await;

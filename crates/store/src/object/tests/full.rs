@@ -33,6 +33,35 @@ fn overwriting_takes_no_more_space_than_a_commit_behind() {
     .expect("there is space enough");
 }
 
+/// The log has data files open whose small writes it carries. That keeps none of their space once nothing refers to them.
+#[test]
+fn space_of_what_is_gone_comes_back_before_the_engine_gets_it() {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 96 * MIB);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        let data = pattern(1 << 20, 1);
+        let mut least = u64::MAX;
+        for round in 0..20 {
+            for n in 0..24 {
+                target.write(stripe(round * 100 + n, 0), 0, &data).await?;
+                target.write(stripe(round * 100 + n, 1), 0, &data[..100]).await?;
+            }
+            target.sync().await?;
+            let gone: Vec<ObjectId> =
+                (0..24).flat_map(|n| [0, 1].map(|part| stripe(round * 100 + n, part))).collect();
+            target.destroy(&gone).await?;
+            target.sync().await?;
+            rt.sleep(Duration::from_secs(5)).await;
+            least = least.min(target.objects.space().await?.bytes_available);
+        }
+        assert!(least > 48 * MIB, "{least}");
+        target.close().await
+    })
+    .expect("there is space enough");
+}
+
 #[test]
 fn what_somebody_reads_is_not_used_again() {
     let mut options = Options::seed(1);

@@ -1,5 +1,6 @@
 //! From parameters to metrics: each parameter is asked for by its name, as `lctl get_param` does, and becomes metrics here.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -31,11 +32,22 @@ const PATTERNS: &[&str] = &[
     "llite.*.stats",
     "health_check",
 ];
+/// What is asked for if owners are shown.
+const OF_OWNERS: &[&str] = &["osd-*.*.quota_slave.acct_*"];
 /// The job that stands for those that are not shown one by one.
 const OTHER_JOBS: &str = "other";
 
-/// Asks everybody who is reached, and gives the metrics as text. Of each target's jobs it shows the `jobs_max` that have done most.
-pub fn collect(reach: &mut Reach, jobs_max: usize) -> Result<String, Failure> {
+/// How many are shown one by one of what there may be any number of, of each target.
+#[derive(Debug, Clone, Copy)]
+pub struct Most {
+    /// Jobs, those that have done most.
+    pub jobs: usize,
+    /// Owners of each kind, those that have most; with 0 nobody is asked for them.
+    pub owners: usize,
+}
+
+/// Asks everybody who is reached, and gives the metrics as text.
+pub fn collect(reach: &mut Reach, most: Most) -> Result<String, Failure> {
     let began = Instant::now();
     // Nobody would be told of what is not there: "healthy" would be no answer.
     if reach.devices.is_empty() && reach.mounts.is_empty() && reach.left_out.is_empty() {
@@ -43,8 +55,9 @@ pub fn collect(reach: &mut Reach, jobs_max: usize) -> Result<String, Failure> {
             "nothing of weft runs here that this user reaches: start it as root, where targets are served or a file system is mounted",
         ));
     }
-    let mut all = Collected { metrics: Exposition::default(), clients: BTreeMap::new(), jobs_max };
-    let told = params::told(reach, PATTERNS)?;
+    let mut all = Collected { metrics: Exposition::default(), clients: BTreeMap::new(), most };
+    let of_owners = if most.owners > 0 { OF_OWNERS } else { &[] };
+    let told = params::told(reach, &[PATTERNS, of_owners].concat())?;
     for (name, value) in &told.values {
         all.add(name, value);
     }
@@ -77,7 +90,7 @@ struct Collected {
     metrics: Exposition,
     /// Clients of each MDT.
     clients: BTreeMap<String, usize>,
-    jobs_max: usize,
+    most: Most,
 }
 
 /// A target, and what it is.
@@ -133,6 +146,9 @@ impl Collected {
             (_, "kbytesavail") => self.number(&m::AVAILABLE, of, value),
             (_, "filestotal") => self.number(&m::INODES_MAXIMUM, of, value),
             (_, "filesfree") => self.number(&m::INODES_FREE, of, value),
+            (_, "quota_slave.acct_user") => self.owners("user", of, value),
+            (_, "quota_slave.acct_group") => self.owners("group", of, value),
+            (_, "quota_slave.acct_project") => self.owners("project", of, value),
             (_, exports) if exports.starts_with("exports.") => {
                 *self.clients.entry(target.to_owned()).or_default() += value.lines().count();
             }
@@ -237,10 +253,10 @@ impl Collected {
         self.metrics.set(&m::JOBS, &of.labels(), jobs.len());
         let done = |table: &Table| table.values().map(|samples| samples.count).sum::<u64>();
         let mut order: Vec<(&String, &Table)> = jobs.iter().collect();
-        order.sort_by_key(|(job, table)| (std::cmp::Reverse(done(table)), *job));
+        order.sort_by_key(|(job, table)| (Reverse(done(table)), *job));
         let mut other = Table::new();
         for (index, (job, table)) in order.into_iter().enumerate() {
-            if index < self.jobs_max {
+            if index < self.most.jobs {
                 self.job(of, job, table);
                 continue;
             }
@@ -269,6 +285,20 @@ impl Collected {
                 }
             };
             self.bytes(bytes, &labels, samples);
+        }
+    }
+
+    fn owners(&mut self, accounting: &str, of: Of<'_>, value: &str) {
+        let mut owners = Vec::from_iter(statistics::accounts(value));
+        let labels = [("accounting", accounting), ("component", of.component), ("target", of.target)];
+        self.metrics.set(&m::OWNERS, &labels, owners.len());
+        owners.sort_by_key(|owner| (Reverse(owner.kbytes), Reverse(owner.inodes), owner.id));
+        for owner in owners.iter().take(self.most.owners) {
+            let id = owner.id.to_string();
+            let [accounting, component, target] = labels;
+            let labels = [accounting, component, ("id", id.as_str()), target];
+            self.metrics.set(&m::QUOTA_INODES, &labels, owner.inodes);
+            self.metrics.set(&m::QUOTA_KBYTES, &labels, owner.kbytes);
         }
     }
 
@@ -307,8 +337,9 @@ impl Collected {
 mod tests {
     use super::*;
 
-    fn text(jobs_max: usize, parameters: &[(&str, &str)]) -> String {
-        let mut all = Collected { metrics: Exposition::default(), clients: BTreeMap::new(), jobs_max };
+    fn text(most: usize, parameters: &[(&str, &str)]) -> String {
+        let most = Most { jobs: most, owners: most };
+        let mut all = Collected { metrics: Exposition::default(), clients: BTreeMap::new(), most };
         parameters.iter().for_each(|(name, value)| all.add(name, value));
         let text = all.metrics.text();
         text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
@@ -352,6 +383,21 @@ lustre_stats_total{component="ost",operation="sync",target="w-OST0000"} 2
 recovery_status{kind="MDT",target="w-MDT0000"} 0
 recovery_status_completed_clients{kind="MDT",target="w-MDT0000"} 3
 recovery_status_total_clients{kind="MDT",target="w-MDT0000"} 4"#;
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn owners_are_bounded() {
+        let owner = |id, inodes, kbytes| {
+            format!("- id:      {id}\n  usage:   {{ inodes: {inodes:>20}, kbytes: {kbytes:>20} }}\n")
+        };
+        let owners = format!("usr_accounting:\n{}{}{}", owner(0, 1, 4), owner(7, 0, 400), owner(9, 5, 399));
+        let got = text(2, &[("osd-weft.w-OST0000.quota_slave.acct_user", &owners)]);
+        let want = r#"lustre_quota_used_inodes{accounting="user",component="ost",id="7",target="w-OST0000"} 0
+lustre_quota_used_inodes{accounting="user",component="ost",id="9",target="w-OST0000"} 5
+lustre_quota_used_kbytes{accounting="user",component="ost",id="7",target="w-OST0000"} 400
+lustre_quota_used_kbytes{accounting="user",component="ost",id="9",target="w-OST0000"} 399
+weft_owners{accounting="user",component="ost",target="w-OST0000"} 3"#;
         assert_eq!(got, want);
     }
 

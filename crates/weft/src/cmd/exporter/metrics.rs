@@ -62,6 +62,10 @@ metrics! {
     CHANGELOG_USER Counter "lustre_changelog_user_index" "Newest record that the reader has cleared.";
     CHANGELOG_IDLE Gauge "lustre_changelog_user_idle_sec" "Seconds since the reader was heard of.";
 
+    QUOTA_INODES Gauge "lustre_quota_used_inodes" "Files of the owner on the target.";
+    QUOTA_KBYTES Gauge "lustre_quota_used_kbytes" "Space of the owner on the target, in KiB.";
+    OWNERS Gauge "weft_owners" "Owners of the kind that have something on the target, with those that are not shown one by one.";
+
     HEALTHY Gauge "lustre_health_healthy" "1: all targets that are reached from here are well.";
     MEM_USED Gauge "lustre_mem_used" "Bytes that the process holds.";
     MEM_USED_MAX Gauge "lustre_mem_used_max" "Most bytes that the process has held.";

@@ -14,6 +14,7 @@ use crate::failure::Outcome;
 use crate::lctl::reach::Reach;
 use crate::turns::{self, Turn};
 use crate::{keys, serving};
+use collect::Most;
 
 /// Kind of the text, as Prometheus asks for it.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -31,9 +32,18 @@ pub struct Arguments {
     /// Jobs of each target that are shown one by one: those that have done most. The others are one job, "other"
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     jobs_max: usize,
+    /// Users, groups and projects of each target that are shown: those that have most space. With 0 targets are not asked for them
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    owners_max: usize,
     /// The servers' key: ask the servers of every file system that is mounted here, too
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn most(&self) -> Most {
+        Most { jobs: self.jobs_max, owners: self.owners_max }
+    }
 }
 
 /// Runs the command.
@@ -44,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let mut reach = Reach::new(arguments.key.as_deref())?;
     if arguments.once {
-        crate::out::print(collect::collect(&mut reach, arguments.jobs_max)?);
+        crate::out::print(collect::collect(&mut reach, arguments.most())?);
         return Ok(0);
     }
     Place::Foreground.enter()?;
@@ -55,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Place::Foreground.ready(&format!("metrics at http://{addr}/metrics"));
     for question in asked {
         let page = match reach.look_again(arguments.key.as_deref()) {
-            Ok(()) => collect::collect(&mut reach, arguments.jobs_max),
+            Ok(()) => collect::collect(&mut reach, arguments.most()),
             Err(failure) => Err(failure),
         };
         // Prometheus may have gone.

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use fuse::control;
+use fuse::control::{self, Hint};
 use fuse::hsm::HsmOrder;
+use fuse::moves::Move;
 use parking_lot::Mutex;
 use proto::hsm::flag;
 
@@ -179,7 +180,8 @@ impl<'a> Work<'a> {
                     return Ok(Outcome::There);
                 }
                 let path = named.path();
-                match crate::control::set(&path, control::MIGRATE, &control::encode(&**to)) {
+                let wanted = Move { hint: Hint::clone(to), unless_used: false };
+                match crate::control::migrate(&path, &wanted) {
                     Ok(()) => Ok(Outcome::Done),
                     Err(error) if is_gone(&error) && !names_no_pool(&path, to, &error) => {
                         Ok(Outcome::Skipped)

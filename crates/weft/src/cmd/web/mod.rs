@@ -3,6 +3,7 @@
 //! The page and what belongs to it are in the program. What it shows comes from `/state.json`, and only to who shows the token; so the token is
 //! in no address, and in no log of a proxy.
 
+mod space;
 mod state;
 mod token;
 
@@ -17,6 +18,7 @@ use crate::failure::Outcome;
 use crate::lctl::reach::Reach;
 use crate::turns::{self, Turn};
 use crate::{keys, serving};
+use space::Names;
 use token::Token;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -27,7 +29,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 /// So long an answer serves others, too: however many look, everybody is asked once a second.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Show on a page in a browser how the file systems of this host are: health, targets, space, rates, jobs, clients, long work.
+/// Show on a page in a browser how the file systems of this host are: health, targets, space, pools, owners, rates, jobs, clients, long work.
 /// The page changes nothing.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -57,13 +59,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     node.spawn_apart(Box::pin(server.run(move |asked| answer(asked, token.clone(), turn.clone()))));
     let file = arguments.token.display();
     Place::Foreground.ready(&format!("page at http://{addr}/; it asks for the token in {file}"));
+    let mut names = Names::default();
     let mut last: Option<(Instant, Page)> = None;
     for question in asked {
         let page = match last.take().filter(|(since, _)| since.elapsed() < FRESH) {
             Some(page) => page,
             None => {
                 // An answer that took long is as fresh as any.
-                let page = page(&mut reach, arguments);
+                let page = page(&mut reach, &mut names, arguments);
                 (Instant::now(), page)
             }
         };
@@ -74,8 +77,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(0)
 }
 
-fn page(reach: &mut Reach, arguments: &Arguments) -> Page {
-    let state = reach.look_again(arguments.key.as_deref()).and_then(|()| state::collect(reach));
+fn page(reach: &mut Reach, names: &mut Names, arguments: &Arguments) -> Page {
+    let state = reach.look_again(arguments.key.as_deref()).and_then(|()| state::collect(reach, names));
     match state {
         Ok(body) => Page { status: 200, kind: JSON, body },
         Err(failure) => Page { status: 500, kind: TEXT, body: format!("{}\n", failure.message) },

@@ -124,9 +124,9 @@ function health(state) {
   $("verdicts").replaceChildren(...lines);
 }
 
-function targets(state, samples, perTarget) {
+function targets(state, samples, perTarget, spaces) {
   const value = (name) => sums(samples, name, (labels) => labels.target || null);
-  const [up, capacity, free, available] = ["weft_target_up", "lustre_capacity_kilobytes", "lustre_free_kilobytes", "lustre_available_kilobytes"].map(value);
+  const up = value("weft_target_up");
   const [sessions, locks, recovery] = ["lustre_exports_total", "lustre_lock_count_total", "recovery_status"].map(value);
   const stages = { 0: "complete", 1: "", 3: "waits for clients", 4: "recovers" };
   const told = new Map();
@@ -135,10 +135,7 @@ function targets(state, samples, perTarget) {
   const rows = names.map((name) => {
     const target = told.get(name) || {};
     const answers = up.has(name) ? up.get(name) === 1 : Boolean(target.space);
-    const space = target.space || {};
-    const all = capacity.has(name) ? capacity.get(name) * 1024 : space.bytes_total || 0;
-    const left = available.has(name) ? available.get(name) * 1024 : space.bytes_available || 0;
-    const unused = free.has(name) ? free.get(name) * 1024 : space.bytes_free || 0;
+    const { all, left, unused } = spaces.get(name) || { all: 0, left: 0, unused: 0 };
     const stage = recovery.has(name) ? stages[recovery.get(name)] || "" : target.state ? target.state.recovery.stage : "";
     const problems = target.state ? target.state.problems.join(", ") : "";
     return [
@@ -150,6 +147,41 @@ function targets(state, samples, perTarget) {
     ];
   });
   table("targets", ["", "Target", "Server", "Used", "", "#Available", "#Sessions", "#Locks", "#Read", "#Written", "#Operations", "State"], rows, "no target is reached from here");
+}
+
+// The space of each target that says so: {name: {all, left, unused}}.
+function spaces(state, samples) {
+  const value = (name) => sums(samples, name, (labels) => labels.target || null);
+  const [capacity, free, available] = ["lustre_capacity_kilobytes", "lustre_free_kilobytes", "lustre_available_kilobytes"].map(value);
+  const found = new Map();
+  for (const mount of state.mounts) {
+    for (const { name, space } of mount.targets) {
+      if (space) found.set(name, { all: space.bytes_total || 0, left: space.bytes_available || 0, unused: space.bytes_free || 0 });
+    }
+  }
+  for (const [name, kilobytes] of capacity) {
+    found.set(name, { all: kilobytes * 1024, left: (available.get(name) || 0) * 1024, unused: (free.get(name) || 0) * 1024 });
+  }
+  return found;
+}
+
+function pools(state, space) {
+  const rows = state.pools.map(({ fsname, name, osts }) => {
+    const known = osts.filter((ost) => space.has(ost)).map((ost) => space.get(ost));
+    const sum = (part) => known.reduce((all, one) => all + one[part], 0);
+    const [all, left, unused] = ["all", "left", "unused"].map(sum);
+    const short = osts.map((ost) => ost.replace(`${fsname}-`, ""));
+    return [
+      `${fsname}.${name}`, all ? bar(1 - unused / all) : "", all ? `${size(all - unused)} of ${size(all)}` : "", all ? size(left) : "",
+      `${short.slice(0, 8).join(" ")}${short.length > 8 ? ` and ${short.length - 8} more` : ""}`,
+    ];
+  });
+  table("pools", ["Pool", "Used", "", "#Available", "OSTs"], rows, "there are no pools: lctl pool_new FSNAME.POOL makes one");
+}
+
+function owners(state) {
+  const rows = state.owners.map(({ fsname, kind, id, name, inodes, bytes }) => [fsname, kind, name ? `${name} (${id})` : String(id), size(bytes), count(inodes)]);
+  table("owners", ["File system", "Kind", "Owner", "#Space", "#Files"], rows, "nobody has files");
 }
 
 function ranked(values, most) {
@@ -201,7 +233,10 @@ function show(state) {
   health(state);
   plot("plot-data", [{ name: "read", values: past.read, style: "one" }, { name: "written", values: past.write, style: "two" }], size);
   plot("plot-names", [{ name: "operations", values: past.names, style: "one" }], count);
-  targets(state, samples, perTarget);
+  const space = spaces(state, samples);
+  targets(state, samples, perTarget, space);
+  pools(state, space);
+  owners(state);
   jobs(samples, was, seconds);
   operations(samples, was, seconds);
   const more = state.clients_count > state.clients.length ? [[`and ${state.clients_count - state.clients.length} more`, ""]] : [];

@@ -5,14 +5,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::cmd::exporter::collect;
+use super::space::{self, Names, Owner, Pool};
+use crate::cmd::exporter::collect::{self, Most};
 use crate::cmd::status::{self, Report};
 use crate::failure::Failure;
 use crate::lctl::params;
 use crate::lctl::reach::Reach;
 
-/// Jobs of each target that are shown one by one.
-const JOBS_MAX: usize = 50;
+/// What is shown one by one of each target. Owners are shown over all targets ([`space`]).
+const MOST: Most = Most { jobs: 50, owners: 0 };
 /// Clients that are shown.
 const CLIENTS_MAX: usize = 1000;
 /// Most bytes of the text of one kind of work.
@@ -38,6 +39,9 @@ struct State {
     served: Vec<String>,
     /// Everything that is counted, in Prometheus' text.
     metrics: String,
+    pools: Vec<Pool>,
+    /// Whose most of the space is.
+    owners: Vec<Owner>,
     clients: Vec<Client>,
     /// How many there are.
     clients_count: usize,
@@ -59,10 +63,10 @@ struct Work {
 }
 
 /// Asks everybody who is reached.
-pub fn collect(reach: &mut Reach) -> Result<String, Failure> {
+pub fn collect(reach: &mut Reach, names: &mut Names) -> Result<String, Failure> {
     let mounts = status::reports()?;
     let served = if mounts.is_empty() { status::served_here(reach)? } else { Vec::new() };
-    let metrics = collect::collect(reach, JOBS_MAX)?;
+    let metrics = collect::collect(reach, MOST)?;
     let mut clients = clients(reach)?;
     let clients_count = clients.len();
     clients.truncate(CLIENTS_MAX);
@@ -73,6 +77,8 @@ pub fn collect(reach: &mut Reach) -> Result<String, Failure> {
         mounts,
         served,
         metrics,
+        pools: space::pools(reach)?,
+        owners: space::owners(reach, names)?,
         clients,
         clients_count,
         work: work(reach)?,

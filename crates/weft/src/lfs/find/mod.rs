@@ -4,7 +4,7 @@
 //! after the other; each says where the next one begins.
 
 mod ask;
-pub(in crate::lfs) mod numbers;
+pub(crate) mod numbers;
 mod parse;
 mod print;
 mod search;

@@ -1,0 +1,125 @@
+//! Moving the data of a file for a tool: it says where the data is to lie, and then asks how that went, which has it moved.
+//!
+//! It is not one question, because the kernel has a file locked while it sets an attribute: whoever wrote to the file through the same
+//! mount would wait for the whole move, and could not be killed. It locks nothing to ask for the value of one.
+
+use std::collections::VecDeque;
+
+use client::posix::{Errno, Result};
+use client::{Caller, Client};
+use parking_lot::Mutex;
+use proto::Fid;
+use serde::{Deserialize, Serialize};
+
+use crate::control::{self, Hint};
+
+/// What the names of the attribute begin with; a word that the tool has chosen follows.
+pub const MIGRATE: &str = "weft.migrate.";
+/// Wishes that are remembered; the oldest is forgotten for one more, and its tool says it again.
+const WISHES_MAX: usize = 256;
+/// Bytes of a word at most.
+const WORD_BYTES_MAX: usize = 64;
+
+/// Value of the attribute, when it is set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// Where the data is to lie.
+    pub hint: Hint,
+    /// It stays where it is if others read or write it meanwhile: EAGAIN.
+    pub unless_used: bool,
+}
+
+struct Wish {
+    uid: u32,
+    fid: Fid,
+    word: String,
+    wanted: Move,
+}
+
+/// What tools want, and have not asked for yet.
+#[derive(Default)]
+pub struct Moves {
+    wishes: Mutex<VecDeque<Wish>>,
+}
+
+impl Moves {
+    /// Takes what `caller` wants of a file.
+    ///
+    /// # Errors
+    /// EINVAL: it is no [`Move`], or the word is too long.
+    pub fn wish(&self, caller: &Caller, fid: Fid, word: &str, value: &[u8]) -> Result<()> {
+        let wanted: Move = control::decode(value).map_err(|_| Errno::INVALID)?;
+        if word.is_empty() || word.len() > WORD_BYTES_MAX {
+            return Err(Errno::INVALID);
+        }
+        let mut wishes = self.wishes.lock();
+        wishes.retain(|wish| !wish.is(caller, fid, word));
+        if wishes.len() >= WISHES_MAX {
+            wishes.pop_front();
+        }
+        wishes.push_back(Wish { uid: caller.uid, fid, word: word.to_owned(), wanted });
+        Ok(())
+    }
+
+    /// Does what `caller` wanted; returns when it is done. It must not be given up half way.
+    ///
+    /// # Errors
+    /// ENODATA: nobody said so, or it was forgotten. EAGAIN: others use the file.
+    pub async fn carry_out(&self, client: &Client, caller: &Caller, fid: Fid, word: &str) -> Result<Vec<u8>> {
+        let Move { hint, unless_used } = self.take(caller, fid, word).ok_or(Errno::NO_ATTRIBUTE)?;
+        match unless_used {
+            false => client.migrate(caller, fid, hint.into()).await?,
+            true => client.migrate_unless_used(caller, fid, hint.into()).await?,
+        }
+        Ok(b"moved".to_vec())
+    }
+
+    fn take(&self, caller: &Caller, fid: Fid, word: &str) -> Option<Move> {
+        let mut wishes = self.wishes.lock();
+        let at = wishes.iter().position(|wish| wish.is(caller, fid, word))?;
+        wishes.remove(at).map(|wish| wish.wanted)
+    }
+}
+
+impl Wish {
+    fn is(&self, caller: &Caller, fid: Fid, word: &str) -> bool {
+        (self.uid, self.fid, &self.word[..]) == (caller.uid, fid, word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(unless_used: bool) -> Vec<u8> {
+        control::encode(&Move { hint: Hint::default(), unless_used })
+    }
+
+    #[test]
+    fn a_wish_is_carried_out_once_and_for_whom_had_it() {
+        let moves = Moves::default();
+        let (root, other) = (Caller::root(), Caller { uid: 7, ..Caller::root() });
+        let fid = Fid::ROOT;
+        assert_eq!(moves.wish(&root, fid, "1.1", b"{}"), Err(Errno::INVALID));
+        assert_eq!(moves.wish(&root, fid, "", &value(false)), Err(Errno::INVALID));
+        assert_eq!(moves.wish(&root, fid, &"x".repeat(65), &value(false)), Err(Errno::INVALID));
+        moves.wish(&root, fid, "1.1", &value(false)).expect("it is a wish");
+        moves.wish(&root, fid, "1.1", &value(true)).expect("it is another one");
+        assert_eq!(moves.take(&other, fid, "1.1"), None);
+        assert_eq!(moves.take(&root, Fid { oid: 9, ..fid }, "1.1"), None);
+        assert_eq!(moves.take(&root, fid, "1.2"), None);
+        assert!(moves.take(&root, fid, "1.1").is_some_and(|wanted| wanted.unless_used));
+        assert_eq!(moves.take(&root, fid, "1.1"), None);
+    }
+
+    #[test]
+    fn the_oldest_wish_is_forgotten_for_one_more() {
+        let moves = Moves::default();
+        for n in 0..=WISHES_MAX {
+            moves.wish(&Caller::root(), Fid::ROOT, &n.to_string(), &value(false)).expect("it is a wish");
+        }
+        assert_eq!(moves.take(&Caller::root(), Fid::ROOT, "0"), None);
+        assert!(moves.take(&Caller::root(), Fid::ROOT, "1").is_some());
+    }
+}
