@@ -282,6 +282,30 @@ fn an_mdt_that_restarts_is_told_what_is_held_of_a_pool() {
     });
 }
 
+/// An MDT whose new files keep away from an OST has another order of OSTs after a restart, and takes it when recovery is over. Recovery waits for those
+/// who say what they hold of a pool, and they must not wait for the order.
+#[test]
+fn recovery_does_not_wait_for_the_pools() {
+    check(7, async |cluster, rt, a| {
+        limit(a, "flash", 10 << 20).await;
+        let one = create(a, "one", of_pool("flash")).await;
+        cluster.kill("oss1");
+        rt.sleep(Duration::from_secs(1)).await;
+        create(a, "two", LayoutHint { stripe_count: 4, ..LayoutHint::default() }).await;
+        rt.sleep(Duration::from_secs(8)).await;
+        a.files().write(one.1, 0, &[7; 800 << 10]).await.expect("there is room");
+        cluster.kill(MDS);
+        cluster.restart(&[MDS.to_owned()]);
+        let began = rt.now();
+        create(a, "three", of_pool("flash")).await;
+        assert!(rt.now() - began < Duration::from_secs(15), "{:?}", rt.now() - began);
+        cluster.restart(&["oss1".to_owned()]);
+        assert!(fill_from(a, one.1, 1, 20).await <= 9);
+        a.files().fsync(one.1).await.expect("it was permitted");
+        assert!(used(rt, a, "flash").await <= 10 << 20);
+    });
+}
+
 /// The first MiB lies in flash, the rest on disk: what is full is asked of where the write goes.
 #[test]
 fn each_part_of_a_file_counts_where_it_lies() {

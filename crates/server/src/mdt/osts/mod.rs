@@ -134,10 +134,15 @@ impl Osts {
         self.stop.unless(any).await.ok_or(Code::TryAgain)
     }
 
-    /// Waits until the MGS has told what there is, if there is one.
+    /// Whether the MGS has told what there is, if there is one.
+    pub fn is_told(&self) -> bool {
+        self.mgs.is_none() || self.table().is_told
+    }
+
+    /// Waits until [`Osts::is_told`].
     /// [`Code::TryAgain`] if the target is being stopped.
     pub async fn until_told(&self) -> Result<(), Code> {
-        let told = self.current.until(|| self.mgs.is_none() || self.table().is_told);
+        let told = self.current.until(|| self.is_told());
         self.stop.unless(told).await.ok_or(Code::TryAgain)
     }
 

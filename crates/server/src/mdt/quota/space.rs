@@ -226,6 +226,11 @@ impl Quotas {
         let recent = Time(began.0.saturating_sub(AGE_MAX.as_nanos() as u64));
         let pool: Pool = Some(asked.pool.as_str()).filter(|pool| !pool.is_empty()).map(Arc::from);
         if pool.is_some() {
+            if asked.least == 0 && !self.usage.is_told() {
+                // Nobody knows yet whether there is such a pool. During recovery the MDT may hear of it only when that is over
+                // ([`crate::mdt::osts::Osts::apply`]), and recovery waits for those who say what they hold.
+                return Ok(self.note(session, asked, &pool));
+            }
             self.usage.until_told().await?;
         }
         let told = match self.answer(session, (asked, &pool), recent)? {
@@ -247,6 +252,13 @@ impl Quotas {
             None => self.with_pools(asked, told),
             Some(_) => told,
         })
+    }
+
+    /// A client holds that much of a pool, if there is one.
+    fn note(&self, session: u64, asked: &HoldSpace, pool: &Pool) -> SpaceHeld {
+        let HoldSpace { uid, gid, held, project, .. } = *asked;
+        self.space.state.lock().tell(session, [uid, gid, project], pool, held.min(HELD_MAX));
+        NOTHING
     }
 
     /// Names the pools of which the client has to ask too.

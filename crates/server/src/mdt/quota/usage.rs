@@ -67,6 +67,11 @@ impl Usage {
         Ok(targets)
     }
 
+    /// Whether the MGS has said which OSTs and pools there are.
+    pub fn is_told(&self) -> bool {
+        self.osts.is_told()
+    }
+
     /// Waits until the MGS has said which OSTs and pools there are: before, nobody knows what an owner has.
     ///
     /// # Errors
