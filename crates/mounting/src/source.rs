@@ -1,5 +1,7 @@
 //! What a file system is called, and where its MGS is.
 
+use std::net::Ipv4Addr;
+
 use proto::{FsName, Nid};
 
 use crate::{Failure, Result};
@@ -68,6 +70,13 @@ pub fn parse_list(text: &str) -> Result<Vec<Nid>> {
 /// A NID that somebody has typed: one that nothing here could reach is refused before anything waits for it.
 fn reachable(text: &str) -> Result<Nid> {
     let nid: Nid = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    let host = nid.address.split(':').next().unwrap_or_default();
+    let is_numbers = host.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit());
+    if !nid.is_lo() && is_numbers && host.parse::<Ipv4Addr>().is_err() {
+        return Err(Failure::usage(format!(
+            "{text}: {host} is no IP address: four numbers up to 255 are one"
+        )));
+    }
     if !nid.is_lo() {
         rpc::dialled(&nid).map_err(|error| Failure::usage(error.to_string()))?;
     }
@@ -82,6 +91,7 @@ mod tests {
     fn what_nothing_reaches_is_refused_with_a_sentence() {
         let refusal = |text| Source::parse(text).expect_err("it is refused").to_string();
         assert!(refusal("a@tcp,b@o2ib:/weft").starts_with("b@o2ib is in a network that nothing carries yet"));
+        assert!(refusal("300.1.1.1:7@tcp:/weft").starts_with("300.1.1.1:7@tcp: 300.1.1.1 is no IP address"));
         assert!(refusal("b@kfi:/weft").starts_with("\"kfi\" is no network that weft knows"));
     }
 

@@ -36,7 +36,7 @@ pub struct Arguments {
     index: Option<u32>,
     /// Where the management server is, for example 10.1.1.2@tcp; can be given several times
     #[arg(long, value_name = "NID")]
-    mgsnode: Vec<Nid>,
+    mgsnode: Vec<String>,
     /// An address of a server that may serve the target, the first one before the others; given several times if several
     /// servers reach the directory
     #[arg(long, value_name = "NID[,NID]")]
@@ -63,17 +63,22 @@ const INDEX_MAX: u32 = proto::limits::TARGETS_MAX as u32 - 1;
 pub fn run(arguments: Arguments) -> Outcome {
     let target = target(&arguments)?;
     let service = service_nodes(&arguments)?;
+    let mut mgs = Vec::new();
+    for node in &arguments.mgsnode {
+        mgs.extend(crate::nids::parse_list(node)?);
+    }
     let parameters = parameters(&arguments, target)?;
     let directory = std::path::absolute(&arguments.directory)
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.directory.display())))?;
     let (node, rt) = serving::start_runtime()?;
-    let Arguments { fsname, mgsnode, key, replace, .. } = arguments;
+    let Arguments { fsname, key, replace, .. } = arguments;
     let keys = node.block_on(async {
         let keys = match target {
-            TargetId::MGS => Some(make_keys(&rt, &fsname, key.as_deref())?),
+            // A directory that is refused leaves no keys behind.
+            TargetId::MGS if !has_entries(&directory) => Some(make_keys(&rt, &fsname, key.as_deref())?),
             _ => None,
         };
-        let new = NewTarget { fsname: fsname.clone(), target, mgs: mgsnode, service };
+        let new = NewTarget { fsname: fsname.clone(), target, mgs, service };
         format(&rt, &directory, new).await?;
         let unopened = |error: StoreError| {
             Failure::new(format!(
@@ -210,8 +215,7 @@ pub async fn format(rt: &Rt, directory: &Path, new: NewTarget) -> Result<(), Fai
 /// Takes the rights of others away from a directory that is there already, and empty: what comes into it is for the
 /// servers only. One that is not empty is not touched, since it is not going to be a target.
 fn make_private(directory: &Path) -> Result<(), Failure> {
-    let Ok(mut entries) = fs::read_dir(directory) else { return Ok(()) };
-    if entries.next().is_some() {
+    if !directory.is_dir() || has_entries(directory) {
         return Ok(());
     }
     fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(|error| {
@@ -220,6 +224,10 @@ fn make_private(directory: &Path) -> Result<(), Failure> {
             "others can read {name}, and its mode cannot be changed: {error}; run \"chmod 700 {name}\""
         ))
     })
+}
+
+fn has_entries(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// The path as text, which the parts below need.
