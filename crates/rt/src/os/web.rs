@@ -1,5 +1,6 @@
 //! Pages over HTTP/1.1, for whoever reads what a process shows: no TLS, no names, nothing that changes anything.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -16,12 +17,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::{Node, within};
+use crate::wait::race;
 
 /// A browser keeps nothing, guesses nothing, and loads and asks nothing but what is here.
 const PRECAUTIONS: [(HeaderName, &str); 4] = [
@@ -33,7 +36,7 @@ const PRECAUTIONS: [(HeaderName, &str); 4] = [
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     ),
 ];
-/// Most connections at a time; further ones wait until one ends.
+/// Most connections at a time. For one more the oldest is closed that has asked for nothing yet; if each has, it waits until one ends.
 const CONNECTIONS_MAX: usize = 16;
 /// How long somebody may take to say what is wanted.
 const QUESTION_WAIT: Duration = Duration::from_secs(10);
@@ -93,14 +96,21 @@ impl Server {
         F: Future<Output = Page> + Send + 'static,
     {
         let (answer, room) = (Arc::new(answer), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+        let silent = Arc::new(Silent::default());
         let accepting = async {
             loop {
-                let Ok(place) = room.clone().acquire_owned().await else { return };
                 match self.listener.accept().await {
                     Ok((stream, _)) => {
-                        let answer = answer.clone();
+                        if room.available_permits() == 0 {
+                            silent.close_oldest();
+                        }
+                        let Ok(place) = room.clone().acquire_owned().await else { return };
+                        let (answer, silent) = (answer.clone(), silent.clone());
+                        let (number, closed) = silent.enter();
                         tokio::spawn(async move {
-                            serve(stream, &*answer).await;
+                            let served = serve(stream, || silent.leave(number), &*answer);
+                            race(served, closed.notified()).await;
+                            silent.leave(number);
                             drop(place);
                         });
                     }
@@ -115,11 +125,40 @@ impl Server {
     }
 }
 
-async fn serve<F>(stream: TcpStream, answer: &(impl Fn(Asked) -> F + Send + Sync))
-where
+/// Connections that have asked for nothing yet, the oldest first.
+#[derive(Default)]
+struct Silent(Mutex<(u64, BTreeMap<u64, Arc<Notify>>)>);
+
+impl Silent {
+    /// One more; it ends when it is told to.
+    fn enter(&self) -> (u64, Arc<Notify>) {
+        let (mut silent, closed) = (self.0.lock(), Arc::new(Notify::new()));
+        silent.0 += 1;
+        let number = silent.0;
+        silent.1.insert(number, closed.clone());
+        (number, closed)
+    }
+
+    fn leave(&self, number: u64) {
+        self.0.lock().1.remove(&number);
+    }
+
+    fn close_oldest(&self) {
+        if let Some((_, closed)) = self.0.lock().1.pop_first() {
+            closed.notify_one();
+        }
+    }
+}
+
+async fn serve<F>(
+    stream: TcpStream,
+    has_asked: impl Fn() + Copy + Send + Sync,
+    answer: &(impl Fn(Asked) -> F + Send + Sync),
+) where
     F: Future<Output = Page> + Send,
 {
     let service = service_fn(|request: Request<_>| async move {
+        has_asked();
         let page = match *request.method() {
             Method::GET => {
                 let authorization =
@@ -190,6 +229,13 @@ mod tests {
         assert!(!ask(addr, "nonsense\r\n\r\n").contains("200"));
         let again = ask(addr, "GET / HTTP/1.0\r\n\r\n");
         assert!(again.contains(" 200 "), "{again}");
+        // Those who say nothing keep nobody out.
+        let idle: Vec<net::TcpStream> =
+            (0..3 * CONNECTIONS_MAX).map(|_| net::TcpStream::connect(addr).expect("it listens")).collect();
+        let began = std::time::Instant::now();
+        assert!(ask(addr, "GET /b HTTP/1.1\r\nHost: a\r\n\r\n").contains(" 200 "));
+        assert!(began.elapsed() < QUESTION_WAIT / 2, "{:?}", began.elapsed());
+        drop(idle);
         node.stop(Duration::from_secs(1));
     }
 }
