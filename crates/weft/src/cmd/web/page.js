@@ -111,6 +111,11 @@ function note(values, value) {
   if (values.length > KEPT) values.shift();
 }
 
+function slowness({ index, takes_us, others_take_us }) {
+  const ms = (us) => `${(us / 1000).toFixed(1)} ms`;
+  return `OST${index.toString(16).padStart(4, "0")} is slow: it takes ${ms(takes_us)} for a MiB that is written from here, the others ${ms(others_take_us)}`;
+}
+
 function health(state) {
   const node = $("health");
   const mounts = state.mounts;
@@ -119,7 +124,7 @@ function health(state) {
   node.textContent = well ? "\u2713 all is well" : "\u2717 something is not well";
   $("where").textContent = `${state.host}, weft ${state.version}, ${new Date(state.asked_ms).toLocaleTimeString()}`;
   const lines = mounts.map((mount) => make("p", { class: mount.healthy ? "" : "bad" }, `${mount.mountpoint}: ${mount.verdict}`));
-  for (const mount of mounts) for (const slow of mount.slow || []) lines.push(make("p", { class: "bad" }, `${mount.mountpoint}: slow: ${JSON.stringify(slow)}`));
+  for (const mount of mounts) for (const slow of mount.slow || []) lines.push(make("p", { class: "bad" }, `${mount.mountpoint}: ${slowness(slow)}`));
   lines.push(...state.served.map((line) => make("p", {}, line)));
   $("verdicts").replaceChildren(...lines);
 }

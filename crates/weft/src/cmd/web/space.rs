@@ -12,7 +12,7 @@ use crate::lfs::find::numbers::{Database, name_of};
 use crate::statistics::{Account, accounts};
 
 /// Owners of each kind that are shown.
-const OWNERS_MAX: usize = 20;
+const OWNERS_MAX: usize = 10;
 /// Names that are kept.
 const NAMES_MAX: usize = 4096;
 /// The parameters that say what owners have, and what they are called here.
