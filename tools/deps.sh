@@ -18,7 +18,7 @@ foreign="make:make autoconf:autoconf automake:automake libtoolize:libtool pkg-co
 msgfmt:gettext gawk:gawk attr:attr setfacl:acl bc:bc quota:quota fio:fio perl:perl"
 # Headers have no command; these are asked for by their files.
 headers="xfs/xfs.h:xfslibs-dev uuid/uuid.h:uuid-dev sys/acl.h:libacl1-dev attr/attributes.h:libattr1-dev libaio.h:libaio-dev gdbm.h:libgdbm-dev
-sys/capability.h:libcap-dev"
+sys/capability.h:libcap-dev liburing.h:liburing-dev"
 
 case "$*" in
   up) wanted=$up ;;

@@ -64,7 +64,7 @@ scratch_up() {
 limit_xfstests() {
   cat > "$work/limit" <<LIMIT
 case \$0 in
-  */tests/*/[0-9]*) [ -n "\${WEFT_LIMITED:-}" ] || { export WEFT_LIMITED=1; exec timeout -k 20 $XFSTESTS_SECONDS "\$0" "\$@"; } ;;
+  */tests/*/[0-9]*) [ -n "\${WEFT_LIMITED:-}" ] || { export WEFT_LIMITED=1; exec timeout -k 20 $XFSTESTS_SECONDS bash "\$0" "\$@"; } ;;
 esac
 LIMIT
 }
