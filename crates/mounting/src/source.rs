@@ -70,17 +70,29 @@ pub fn parse_list(text: &str) -> Result<Vec<Nid>> {
 /// A NID that somebody has typed: one that nothing here could reach is refused before anything waits for it.
 fn reachable(text: &str) -> Result<Nid> {
     let nid: Nid = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
-    let host = nid.address.split(':').next().unwrap_or_default();
-    let is_numbers = host.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit());
-    if !nid.is_lo() && is_numbers && host.parse::<Ipv4Addr>().is_err() {
-        return Err(Failure::usage(format!(
-            "{text}: {host} is no IP address: four numbers up to 255 are one"
-        )));
-    }
     if !nid.is_lo() {
+        checked(&nid)?;
         rpc::dialled(&nid).map_err(|error| Failure::usage(error.to_string()))?;
     }
     Ok(nid)
+}
+
+/// An address that a host may have, and a port.
+fn checked(nid: &Nid) -> Result<()> {
+    let refused = |what: String| Err(Failure::usage(format!("{nid}: {what}")));
+    let address = nid.socket_address();
+    let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
+    if port.parse::<u16>().ok().is_none_or(|port| port == 0) {
+        return refused(format!("{port} is no port; it is a number from 1 to 65535"));
+    }
+    let is_numbers = host.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit());
+    match host.parse::<Ipv4Addr>() {
+        Err(_) if is_numbers => refused(format!("{host} is no IP address: four numbers up to 255 are one")),
+        Ok(ip) if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() => {
+            refused(format!("{host} is no address of one host"))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -89,9 +101,17 @@ mod tests {
 
     #[test]
     fn what_nothing_reaches_is_refused_with_a_sentence() {
-        let refusal = |text| Source::parse(text).expect_err("it is refused").to_string();
+        let refusal = |text: &str| Source::parse(text).expect_err("it is refused").to_string();
         assert!(refusal("a@tcp,b@o2ib:/weft").starts_with("b@o2ib is in a network that nothing carries yet"));
-        assert!(refusal("300.1.1.1:7@tcp:/weft").starts_with("300.1.1.1:7@tcp: 300.1.1.1 is no IP address"));
+        let cases = [
+            ("300.1.1.1:7", "300.1.1.1 is no IP address"),
+            ("1.2.3.4:0", "0 is no port"),
+            ("h:x", "x is no port"),
+            ("0.0.0.0", "no address of one host"),
+        ];
+        for (address, what) in cases {
+            assert!(refusal(&format!("{address}@tcp:/weft")).contains(what), "{address}");
+        }
         assert!(refusal("b@kfi:/weft").starts_with("\"kfi\" is no network that weft knows"));
     }
 

@@ -74,12 +74,14 @@ pub fn run(arguments: Arguments) -> Outcome {
     let Arguments { fsname, key, replace, .. } = arguments;
     let keys = node.block_on(async {
         let keys = match target {
-            // A directory that is refused leaves no keys behind.
-            TargetId::MGS if !has_entries(&directory) => Some(make_keys(&rt, &fsname, key.as_deref())?),
+            TargetId::MGS => Some(make_keys(&rt, &fsname, key.as_deref())?),
             _ => None,
         };
         let new = NewTarget { fsname: fsname.clone(), target, mgs, service };
-        format(&rt, &directory, new).await?;
+        format(&rt, &directory, new).await.inspect_err(|_| {
+            // Of no use to anybody.
+            keys.iter().flat_map(|keys| &keys.made).for_each(|key| _ = fs::remove_file(key));
+        })?;
         let unopened = |error: StoreError| {
             Failure::new(format!(
                 "{} cannot be opened: {error}; remove it and try again",
@@ -97,11 +99,11 @@ pub fn run(arguments: Arguments) -> Outcome {
     let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
     let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };
     out!("{name}{of} is in {}; serve it with \"weft serve {}\"", directory.display(), directory.display());
-    if let Some((servers, clients)) = keys {
+    if let Some(Keys { server, client, .. }) = keys {
         out!(
             "the servers' key is {}, the clients' is {}; copy both to the other servers, and the second to the clients, each with mode 0600",
-            servers.display(),
-            clients.display()
+            server.display(),
+            client.display()
         );
     }
     Ok(0)
@@ -172,14 +174,28 @@ fn service_nodes(arguments: &Arguments) -> Result<Vec<Nid>, Failure> {
     Ok(service)
 }
 
-/// Makes both keys of a file system, where they are missing: the servers' and the clients'.
-pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<(PathBuf, PathBuf), Failure> {
+/// Both keys of a file system.
+pub struct Keys {
+    /// The servers'.
+    pub server: PathBuf,
+    /// The clients'.
+    pub client: PathBuf,
+    /// Those of them that were not there.
+    pub made: Vec<PathBuf>,
+}
+
+/// Makes both keys of a file system, where they are missing.
+pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<Keys, Failure> {
     let server = keys::resolve(server_key, fsname, Role::Server)?;
     let beside = server.parent().unwrap_or(Path::new("/"));
     let client = keys::path(beside, fsname, Role::Client);
-    keys::create(rt, &server)?;
-    keys::create(rt, &client)?;
-    Ok((server, client))
+    let mut made = Vec::new();
+    for key in [&server, &client] {
+        if keys::create(rt, key)? {
+            made.push(key.clone());
+        }
+    }
+    Ok(Keys { server, client, made })
 }
 
 /// What a new target is.
@@ -215,7 +231,8 @@ pub async fn format(rt: &Rt, directory: &Path, new: NewTarget) -> Result<(), Fai
 /// Takes the rights of others away from a directory that is there already, and empty: what comes into it is for the
 /// servers only. One that is not empty is not touched, since it is not going to be a target.
 fn make_private(directory: &Path) -> Result<(), Failure> {
-    if !directory.is_dir() || has_entries(directory) {
+    let Ok(mut entries) = fs::read_dir(directory) else { return Ok(()) };
+    if entries.next().is_some() {
         return Ok(());
     }
     fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(|error| {
@@ -224,10 +241,6 @@ fn make_private(directory: &Path) -> Result<(), Failure> {
             "others can read {name}, and its mode cannot be changed: {error}; run \"chmod 700 {name}\""
         ))
     })
-}
-
-fn has_entries(directory: &Path) -> bool {
-    fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// The path as text, which the parts below need.
