@@ -250,6 +250,8 @@ pub fn text(path: &Path) -> Result<&str, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use clap::Parser;
 
     use super::*;
@@ -284,6 +286,28 @@ mod tests {
             assert!(of("--ost", &[wrong]).is_err(), "{wrong}");
         }
         assert_eq!(of("--mdt", &[]).expect("none"), [""; 0]);
+    }
+
+    /// A disk of its own has a directory `lost+found`, and is empty all the same.
+    #[test]
+    fn an_mgs_has_keys_and_one_that_is_refused_leaves_none() {
+        let temp = tempfile::tempdir().expect("a directory for tests");
+        let (disk, full) = (temp.path().join("disk"), temp.path().join("full"));
+        fs::create_dir_all(disk.join("lost+found")).expect("it can be made");
+        fs::create_dir_all(full.join("something")).expect("it can be made");
+        let made = |directory: &Path, keys: &str| {
+            let key = temp.path().join(keys).join("server.key");
+            let line =
+                [OsStr::new("format"), "--mgs".as_ref(), "--fsname".as_ref(), "w".as_ref(), "--key".as_ref()];
+            let line = line.into_iter().chain([key.as_os_str(), directory.as_os_str()]);
+            let made = run(Line::try_parse_from(line).expect("a line").arguments).is_ok();
+            let keys = fs::read_dir(key.parent().expect("it has one")).expect("it was made").count();
+            (made, keys)
+        };
+        assert_eq!(made(&disk, "a"), (true, 2));
+        assert_eq!(made(&full, "b"), (false, 0));
+        // What was there stays.
+        assert_eq!(made(&full, "a"), (false, 2));
     }
 
     #[test]
