@@ -87,7 +87,7 @@ for name, uid in (("shown", 4718), ("shown.3", 3)):
         os.fchown(file.fileno(), uid, uid)
         file.write(bytes(3 << 20))
         os.fsync(file.fileno())
-until = time.monotonic() + 10
+until = time.monotonic() + 30
 while (now := had(json.loads(ask("/state.json", token)[2]))) != {4718: (None, 1, 3 << 20), 3: ("sys", 1, 3 << 20)}:
     must(f"owners are there: {now}", time.monotonic() < until)
     time.sleep(0.2)

@@ -115,6 +115,11 @@ impl Client {
                         mover.done();
                         return done;
                     }
+                    // It holds nothing of the file, and is as good for the next one.
+                    Err(Error::Refused(Code::WouldBlock)) => {
+                        mover.done();
+                        return done;
+                    }
                     Err(Error::Refused(Code::Busy | Code::TryAgain)) => {}
                     // What was held before is lost; the next session knows nothing of that.
                     Err(Error::Refused(Code::Evicted)) => {
@@ -170,6 +175,8 @@ impl Shared {
         source.attr.size = self.check_objects(&source).await?;
         let handle = self.create_heir(wanted.hint.clone()).await?;
         let moved = self.move_into(caller, &source, wanted.others, handle).await;
+        // Others wait for what it has locked.
+        drop(source);
         self.files.release(handle).await;
         moved
     }

@@ -43,6 +43,8 @@ struct State {
     kept: Option<Arc<Mover>>,
     /// Those that have not ended.
     all: Vec<Arc<Mover>>,
+    /// None is made any more.
+    has_ended: bool,
 }
 
 struct Mover {
@@ -90,6 +92,9 @@ impl Movers {
         if let Some(mover) = self.take_kept() {
             return Ok(mover);
         }
+        if self.state.lock().has_ended {
+            return Err(Error::Closed);
+        }
         let client = Client::mount(&hub, mgs, LIMITS).await?;
         let mover = Arc::new(Mover { client, users: AtomicUsize::new(1) });
         {
@@ -113,8 +118,9 @@ impl Movers {
         self.end_those(|mover| mover.users.load(Ordering::SeqCst) == 0).await;
     }
 
-    /// The same of every mover: what is moved is moved first.
+    /// The same of every mover: what is moved is moved first, and nothing else.
     pub(crate) async fn end(&self) {
+        self.state.lock().has_ended = true;
         self.end_those(|_| true).await;
     }
 

@@ -4,11 +4,13 @@
 //! mount would wait for the whole move, and could not be killed. It locks nothing to ask for the value of one.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::posix::{Errno, Result};
 use client::{Caller, Client};
 use parking_lot::Mutex;
 use proto::Fid;
+use rt::sync::Semaphore;
 use serde::{Deserialize, Serialize};
 
 use crate::control::{self, Hint};
@@ -17,6 +19,10 @@ use crate::control::{self, Hint};
 pub const MIGRATE: &str = "weft.migrate.";
 /// Wishes that are remembered; the oldest is forgotten for one more, and its tool says it again.
 const WISHES_MAX: usize = 256;
+/// Bytes of a wish at most.
+const WISH_BYTES_MAX: usize = 48 << 10;
+/// Files that are moved at a time; others wait, and are not moved if their process ends meanwhile.
+const MOVES_MAX: usize = 64;
 /// Bytes of a word at most.
 const WORD_BYTES_MAX: usize = 64;
 
@@ -37,18 +43,28 @@ struct Wish {
     wanted: Move,
 }
 
-/// What tools want, and have not asked for yet.
-#[derive(Default)]
+/// What tools want, and what is done for them.
 pub struct Moves {
+    /// What was not asked for yet.
     wishes: Mutex<VecDeque<Wish>>,
+    places: Semaphore,
+}
+
+impl Default for Moves {
+    fn default() -> Moves {
+        Moves { wishes: Mutex::default(), places: Semaphore::new(MOVES_MAX) }
+    }
 }
 
 impl Moves {
     /// Takes what `caller` wants of a file.
     ///
     /// # Errors
-    /// EINVAL: it is no [`Move`], or the word is too long.
+    /// EINVAL: it is no [`Move`], or too long.
     pub fn wish(&self, caller: &Caller, fid: Fid, word: &str, value: &[u8]) -> Result<()> {
+        if value.len() > WISH_BYTES_MAX {
+            return Err(Errno::INVALID);
+        }
         let wanted: Move = control::decode(value).map_err(|_| Errno::INVALID)?;
         if word.is_empty() || word.len() > WORD_BYTES_MAX {
             return Err(Errno::INVALID);
@@ -56,18 +72,28 @@ impl Moves {
         let mut wishes = self.wishes.lock();
         wishes.retain(|wish| !wish.is(caller, fid, word));
         if wishes.len() >= WISHES_MAX {
-            wishes.pop_front();
+            // The caller's own oldest, if it has one: nobody pushes out what others want.
+            let oldest = wishes.iter().position(|wish| wish.uid == caller.uid).unwrap_or(0);
+            wishes.remove(oldest);
         }
         wishes.push_back(Wish { uid: caller.uid, fid, word: word.to_owned(), wanted });
         Ok(())
     }
 
-    /// Does what `caller` wanted; returns when it is done. It must not be given up half way.
+    /// Does what `caller` wanted; returns when it is done. Once it `has_begun`, it must not be given up half way.
     ///
     /// # Errors
     /// ENODATA: nobody said so, or it was forgotten. EAGAIN: others use the file.
-    pub async fn carry_out(&self, client: &Client, caller: &Caller, fid: Fid, word: &str) -> Result<Vec<u8>> {
+    pub async fn carry_out(
+        &self,
+        client: &Client,
+        caller: &Caller,
+        (fid, word): (Fid, &str),
+        has_begun: &AtomicBool,
+    ) -> Result<Vec<u8>> {
         let Move { hint, unless_used } = self.take(caller, fid, word).ok_or(Errno::NO_ATTRIBUTE)?;
+        let _place = self.places.acquire().await.map_err(|_| Errno::INTERRUPTED)?;
+        has_begun.store(true, Ordering::Release);
         match unless_used {
             false => client.migrate(caller, fid, hint.into()).await?,
             true => client.migrate_unless_used(caller, fid, hint.into()).await?,

@@ -3,6 +3,7 @@
 //! What the kernel may keep of an answer the client says with it; the kernel checks permissions on that, and the MDT
 //! checks every one again with the caller's ids.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -277,6 +278,17 @@ impl Ops {
         }
         supported(name)?;
         Ok(self.client.names().get_xattr(caller, fid, name).await?)
+    }
+
+    /// Has the data of a file moved, as [`Moves::wish`] was told under `word`.
+    pub async fn carry_out_move(
+        &self,
+        caller: &Caller,
+        (fid, word): (Fid, &[u8]),
+        has_begun: &AtomicBool,
+    ) -> Result<Vec<u8>> {
+        let word = std::str::from_utf8(word).map_err(|_| Errno::NO_ATTRIBUTE)?;
+        self.moves.carry_out(&self.client, caller, (fid, word), has_begun).await
     }
 
     /// Sets an extended attribute.

@@ -73,8 +73,6 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
             } else if let Some(name) = name.strip_prefix(control::PROCESS) {
                 may_administrate(caller)?;
                 client.admin().process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
-            } else if let Some(word) = name.strip_prefix(moves::MIGRATE) {
-                Box::pin(mount.moves.carry_out(client, caller, fid, word)).await
             } else if let Some(token) = name.strip_prefix(control::FIND) {
                 mount.questions.answer(client, caller, token).await
             } else if let Some(asked) = name.strip_prefix(changelog::CHANGELOG) {

@@ -106,11 +106,11 @@ fn is_trusted(owner: u32, caller: u32) -> bool {
     owner == 0 || owner == caller
 }
 
-/// Makes a key, unless the file is there already; whether it was made.
+/// Makes a key, unless the file is there already.
 ///
 /// # Errors
 /// The file cannot be made, or what is there is no key ([`read`]).
-pub fn create(rt: &Rt, file: &Path) -> Result<bool> {
+pub fn create(rt: &Rt, file: &Path) -> Result<()> {
     let failed = |error: io::Error| {
         Failure::new(format!(
             "the key {} cannot be made: {error}; name another file with --key",
@@ -118,7 +118,7 @@ pub fn create(rt: &Rt, file: &Path) -> Result<bool> {
         ))
     };
     if file.exists() {
-        return read(file).map(|_| false);
+        return read(file).map(drop);
     }
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(failed)?;
@@ -127,13 +127,11 @@ pub fn create(rt: &Rt, file: &Path) -> Result<bool> {
     let unfinished = directory.join(format!(".weft-key-{:016x}", rt.random_u64()));
     let result = write_new(&unfinished, &key).and_then(|()| match fs::hard_link(&unfinished, file) {
         // Somebody else was faster: that key counts.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        other => other.map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
     });
     let removed = fs::remove_file(&unfinished);
-    let is_made = result.and_then(|is_made| removed.map(|()| is_made)).map_err(failed)?;
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
-    Ok(is_made)
+    result.and(removed).and_then(|()| File::open(directory)?.sync_all()).map_err(failed)
 }
 
 fn write_new(file: &Path, key: &[u8; 32]) -> io::Result<()> {

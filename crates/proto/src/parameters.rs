@@ -262,6 +262,11 @@ impl<'a, S> Tree<'a, S> {
         !self.more && self.patterns.iter().any(|pattern| pattern.may_begin_with(place))
     }
 
+    /// Whether a parameter of this whole name is asked for, and there is room.
+    pub fn wants(&self, name: &str) -> bool {
+        !self.more && self.patterns.iter().any(|pattern| pattern.matches(name))
+    }
+
     /// Whether a pattern has `word` in it: what there is for each session is shown to those only who ask for it by its word.
     pub fn says(&self, word: &str) -> bool {
         self.patterns.iter().any(|pattern| pattern.says(word))

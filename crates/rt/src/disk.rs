@@ -241,6 +241,14 @@ impl File {
         forward!(self, File, file => file.punch(offset, len).await)
     }
 
+    /// Gives all of its space back, on any file system. Its length is not defined afterwards.
+    pub async fn empty(&self) -> io::Result<()> {
+        match self {
+            File::Os(file) => file.empty().await,
+            File::Sim(file) => file.punch(0, file.len().await?).await,
+        }
+    }
+
     /// Bytes of the disk that the file takes, about: file systems differ in what they count.
     pub async fn space(&self) -> io::Result<u64> {
         forward!(self, File, file => file.space().await)

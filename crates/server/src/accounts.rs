@@ -21,7 +21,7 @@ const PLACE: &str = "quota_slave";
 /// Owners of one part: no value is longer than an answer may be.
 const PART_OWNERS: usize = 256;
 /// Most owners of a kind that are shown.
-const OWNERS_MAX: usize = 1 << 16;
+const OWNERS_MAX: usize = 1 << 14;
 /// In the unit of blocks that objects are counted in.
 const BLOCK_KBYTES: u64 = 4;
 
@@ -35,6 +35,9 @@ struct Account {
 /// Registers them. The value of many owners comes in parts with one name, of which whoever reads it makes one.
 pub fn parameters<'a>(store: &'a impl Scan, tree: &mut TargetTree<'a>) {
     for (kind, name, title) in KINDS {
+        if !tree.wants_of_disk(name) {
+            continue;
+        }
         if !tree.has_values() || !tree.says(PLACE) {
             let first = move || parts(store, kind, title, PART_OWNERS).swap_remove(0);
             tree.of_disk(Parameter::text(name, first));

@@ -1,6 +1,7 @@
 //! Names, attributes, extended attributes and space.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use client::{AttrChange, Handle};
@@ -166,17 +167,29 @@ impl Dispatcher {
     }
 
     pub(super) fn get_xattr(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8], size: u32) {
-        let (name, must_end) = (owned(name), name.starts_with(moves::MIGRATE.as_bytes()));
-        let look =
-            |ops: Arc<Ops>| async move { sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?) };
-        match must_end {
-            false => self.operations.look(reply, pid, look),
-            // It is no look alone: it goes on without the process.
-            true => self.operations.interruptible(reply, pid, Ends::Death, look, |_, rest| async move {
+        if let Some(word) = name.strip_prefix(moves::MIGRATE.as_bytes()) {
+            return self.carry_out_move(Asked { node, pid, caller, reply }, owned(word), size);
+        }
+        let name = owned(name);
+        self.operations.look(reply, pid, |ops| async move {
+            sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?)
+        });
+    }
+
+    /// It is no look: what has begun goes on without the process.
+    fn carry_out_move(&self, Asked { node, pid, caller, reply }: Asked, word: Bytes, size: u32) {
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let begins = has_begun.clone();
+        let carry_out = |ops: Arc<Ops>| async move {
+            let told = ops.carry_out_move(&caller, (fid_of(node), &word), &begins).await?;
+            sized(size, told.into())
+        };
+        self.operations.interruptible(reply, pid, Ends::Death, carry_out, move |_, rest| async move {
+            if has_begun.load(Ordering::Acquire) {
                 // Nobody is there to be told.
                 _ = rest.await;
-            }),
-        }
+            }
+        });
     }
 
     pub(super) fn list_xattr(&self, Asked { node, pid, reply, .. }: Asked, size: u32) {

@@ -120,6 +120,11 @@ impl<'a> TargetTree<'a> {
         }
     }
 
+    /// Whether [`TargetTree::of_disk`] would take a parameter of this name: what costs much is not made for nobody.
+    pub fn wants_of_disk(&self, name: &str) -> bool {
+        self.places.disk.as_ref().is_some_and(|place| self.tree.wants(&format!("{place}.{name}")))
+    }
+
     /// As [`Tree::has_values`].
     pub fn has_values(&self) -> bool {
         self.tree.has_values()

@@ -136,6 +136,9 @@ fn what_can_be_read_is_listed() {
     assert_eq!(
         of_disk,
         [
+            "quota_slave.acct_user",
+            "quota_slave.acct_group",
+            "quota_slave.acct_project",
             "fstype",
             "kbytestotal",
             "kbytesfree",
@@ -144,10 +147,7 @@ fn what_can_be_read_is_listed() {
             "filesfree",
             "io_scheduler",
             "nonrotational",
-            "tune_disk",
-            "quota_slave.acct_user",
-            "quota_slave.acct_group",
-            "quota_slave.acct_project"
+            "tune_disk"
         ]
     );
     let of_layouts: Vec<&str> =

@@ -550,12 +550,7 @@ impl Files {
     }
 
     async fn empty(&self, id: FileId) -> Result<(), StoreError> {
-        let file = self.handle(id).await?;
-        let len = file.len().await?;
-        if file.space().await? > 0 {
-            file.punch(0, len).await?;
-        }
-        Ok(())
+        Ok(self.handle(id).await?.empty().await?)
     }
 
     /// Reads whole blocks.

@@ -74,14 +74,16 @@ pub fn run(arguments: Arguments) -> Outcome {
     let Arguments { fsname, key, replace, .. } = arguments;
     let keys = node.block_on(async {
         let keys = match target {
-            TargetId::MGS => Some(make_keys(&rt, &fsname, key.as_deref())?),
+            // A directory that is going to be refused leaves no keys behind.
+            TargetId::MGS if may_be_empty(&directory) => Some(make_keys(&rt, &fsname, key.as_deref())?),
             _ => None,
         };
         let new = NewTarget { fsname: fsname.clone(), target, mgs, service };
-        format(&rt, &directory, new).await.inspect_err(|_| {
-            // Of no use to anybody.
-            keys.iter().flat_map(|keys| &keys.made).for_each(|key| _ = fs::remove_file(key));
-        })?;
+        format(&rt, &directory, new).await?;
+        let keys = match keys {
+            None if target == TargetId::MGS => Some(make_keys(&rt, &fsname, key.as_deref())?),
+            keys => keys,
+        };
         let unopened = |error: StoreError| {
             Failure::new(format!(
                 "{} cannot be opened: {error}; remove it and try again",
@@ -99,7 +101,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
     let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };
     out!("{name}{of} is in {}; serve it with \"weft serve {}\"", directory.display(), directory.display());
-    if let Some(Keys { server, client, .. }) = keys {
+    if let Some((server, client)) = keys {
         out!(
             "the servers' key is {}, the clients' is {}; copy both to the other servers, and the second to the clients, each with mode 0600",
             server.display(),
@@ -174,28 +176,22 @@ fn service_nodes(arguments: &Arguments) -> Result<Vec<Nid>, Failure> {
     Ok(service)
 }
 
-/// Both keys of a file system.
-pub struct Keys {
-    /// The servers'.
-    pub server: PathBuf,
-    /// The clients'.
-    pub client: PathBuf,
-    /// Those of them that were not there.
-    pub made: Vec<PathBuf>,
+/// Whether a target may be made there: there is nothing, or a directory with nothing in it but what `mkfs` makes.
+fn may_be_empty(directory: &Path) -> bool {
+    match fs::read_dir(directory) {
+        Ok(entries) => entries.flatten().all(|entry| entry.file_name() == "lost+found"),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
 }
 
-/// Makes both keys of a file system, where they are missing.
-pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<Keys, Failure> {
+/// Makes both keys of a file system, where they are missing: the servers' and the clients'.
+pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<(PathBuf, PathBuf), Failure> {
     let server = keys::resolve(server_key, fsname, Role::Server)?;
     let beside = server.parent().unwrap_or(Path::new("/"));
     let client = keys::path(beside, fsname, Role::Client);
-    let mut made = Vec::new();
-    for key in [&server, &client] {
-        if keys::create(rt, key)? {
-            made.push(key.clone());
-        }
-    }
-    Ok(Keys { server, client, made })
+    keys::create(rt, &server)?;
+    keys::create(rt, &client)?;
+    Ok((server, client))
 }
 
 /// What a new target is.
@@ -305,6 +301,7 @@ mod tests {
             (made, keys)
         };
         assert_eq!(made(&disk, "a"), (true, 2));
+        fs::create_dir(temp.path().join("b")).expect("it can be made");
         assert_eq!(made(&full, "b"), (false, 0));
         // What was there stays.
         assert_eq!(made(&full, "a"), (false, 2));

@@ -158,9 +158,12 @@ fn move_one(path: &Path, wanted: &Hint, unless_used: bool) -> Result<(), Failure
     let hint = hint.filter(|_| !path.is_dir());
     let hint = hint.ok_or_else(|| stays("it is a directory; name its files".to_owned()))?;
     let wanted = Move { hint, unless_used };
-    crate::control::migrate(path, &wanted).map_err(|error| {
-        let is_used = unless_used && error.raw_os_error() == Some(libc::EAGAIN);
-        stays(if is_used { "others use it".to_owned() } else { why_refused(path, &wanted.hint, &error) })
+    crate::control::migrate(path, &wanted).map_err(|error| match error.raw_os_error() {
+        Some(libc::EAGAIN) if unless_used => stays("others use it".to_owned()),
+        Some(libc::EINTR) => {
+            Failure::new(format!("error: migrate: '{}' is moved on by the mount", path.display()))
+        }
+        _ => stays(why_refused(path, &wanted.hint, &error)),
     })
 }
 

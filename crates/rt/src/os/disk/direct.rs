@@ -142,6 +142,10 @@ impl Pair {
         }
     }
 
+    pub(super) fn empty(&self) -> io::Result<()> {
+        Ok(retry(|| rustix::fs::ftruncate(&self.buffered, 0))?)
+    }
+
     fn write_zeros(&self, mut offset: u64, end: u64) -> io::Result<()> {
         let zeros = Bytes::from(vec![0; ZEROS_BYTES]);
         while offset < end {

@@ -105,6 +105,11 @@ impl File {
         self.run(move |inner| inner.pair.punch(offset, len)).await
     }
 
+    /// Gives all of its space back.
+    pub async fn empty(&self) -> io::Result<()> {
+        self.run(|inner| inner.pair.empty()).await
+    }
+
     /// Bytes of the disk that the file takes.
     pub async fn space(&self) -> io::Result<u64> {
         self.inner.pair.space()

@@ -257,7 +257,11 @@ impl Quotas {
     /// A client holds that much of a pool, if there is one.
     fn note(&self, session: u64, asked: &HoldSpace, pool: &Pool) -> SpaceHeld {
         let HoldSpace { uid, gid, held, project, .. } = *asked;
-        self.space.state.lock().tell(session, [uid, gid, project], pool, held.min(HELD_MAX));
+        let (mut state, of) = (self.space.state.lock(), [uid, gid, project]);
+        // Nothing is kept of who holds nothing.
+        if held > 0 || state.parts.contains_key(&(session, of, pool.clone())) {
+            state.tell(session, of, pool, held.min(HELD_MAX));
+        }
         NOTHING
     }
 

@@ -18,7 +18,7 @@ use crate::failure::Outcome;
 use crate::lctl::reach::Reach;
 use crate::turns::{self, Turn};
 use crate::{keys, serving};
-use space::Names;
+use space::Owners;
 use token::Token;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -59,14 +59,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     node.spawn_apart(Box::pin(server.run(move |asked| answer(asked, token.clone(), turn.clone()))));
     let file = arguments.token.display();
     Place::Foreground.ready(&format!("page at http://{addr}/; it asks for the token in {file}"));
-    let mut names = Names::default();
+    let mut owners = Owners::default();
     let mut last: Option<(Instant, Page)> = None;
     for question in asked {
         let page = match last.take().filter(|(since, _)| since.elapsed() < FRESH) {
             Some(page) => page,
             None => {
                 // An answer that took long is as fresh as any.
-                let page = page(&mut reach, &mut names, arguments);
+                let page = page(&mut reach, &mut owners, arguments);
                 (Instant::now(), page)
             }
         };
@@ -77,8 +77,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(0)
 }
 
-fn page(reach: &mut Reach, names: &mut Names, arguments: &Arguments) -> Page {
-    let state = reach.look_again(arguments.key.as_deref()).and_then(|()| state::collect(reach, names));
+fn page(reach: &mut Reach, owners: &mut Owners, arguments: &Arguments) -> Page {
+    let state = reach.look_again(arguments.key.as_deref()).and_then(|()| state::collect(reach, owners));
     match state {
         Ok(body) => Page { status: 200, kind: JSON, body },
         Err(failure) => Page { status: 500, kind: TEXT, body: format!("{}\n", failure.message) },

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -13,8 +14,11 @@ use crate::statistics::{Account, accounts};
 
 /// Owners of each kind that are shown.
 const OWNERS_MAX: usize = 10;
-/// Names that are kept.
+/// How old what targets said of owners may be.
+const OWNERS_FRESH: Duration = Duration::from_secs(10);
+/// Names that are kept, and for how long.
 const NAMES_MAX: usize = 4096;
+const NAMES_FRESH: Duration = Duration::from_secs(600);
 /// The parameters that say what owners have, and what they are called here.
 const KINDS: [(&str, &str); 3] =
     [("acct_user", "user"), ("acct_group", "group"), ("acct_project", "project")];
@@ -29,7 +33,7 @@ pub struct Pool {
 }
 
 /// What an owner has of a file system.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Owner {
     fsname: String,
     kind: &'static str,
@@ -40,9 +44,36 @@ pub struct Owner {
     bytes: u64,
 }
 
+/// What is known of owners: to ask all targets costs more than the rest of the page.
+#[derive(Default)]
+pub struct Owners {
+    last: Option<(Instant, Vec<Owner>)>,
+    names: Names,
+}
+
+impl Owners {
+    /// Those who have most space, of each file system and kind.
+    ///
+    /// # Errors
+    /// Nobody is reached.
+    pub fn shown(&mut self, reach: &mut Reach) -> Result<Vec<Owner>, Failure> {
+        if let Some((since, owners)) = &self.last
+            && since.elapsed() < OWNERS_FRESH
+        {
+            return Ok(owners.clone());
+        }
+        let owners = owners(reach, &mut self.names)?;
+        self.last = Some((Instant::now(), owners.clone()));
+        Ok(owners)
+    }
+}
+
 /// Names of users and groups that were looked for: a look for one starts a program.
 #[derive(Default)]
-pub struct Names(BTreeMap<(&'static str, u32), Option<String>>);
+struct Names {
+    known: BTreeMap<(&'static str, u32), Option<String>>,
+    since: Option<Instant>,
+}
 
 impl Names {
     fn of(&mut self, kind: &'static str, id: u32) -> Option<String> {
@@ -51,10 +82,11 @@ impl Names {
             "group" => Database::Groups,
             _ => return None,
         };
-        if self.0.len() >= NAMES_MAX {
-            self.0.clear();
+        if self.known.len() >= NAMES_MAX || self.since.is_none_or(|since| since.elapsed() >= NAMES_FRESH) {
+            self.known.clear();
+            self.since = Some(Instant::now());
         }
-        self.0.entry((kind, id)).or_insert_with(|| name_of(database, id)).clone()
+        self.known.entry((kind, id)).or_insert_with(|| name_of(database, id)).clone()
     }
 }
 
@@ -91,11 +123,7 @@ fn fsname_of(target: &str) -> Option<&str> {
     Some(&target[..at])
 }
 
-/// Those who have most space, of each file system and kind.
-///
-/// # Errors
-/// Nobody is reached.
-pub fn owners(reach: &mut Reach, names: &mut Names) -> Result<Vec<Owner>, Failure> {
+fn owners(reach: &mut Reach, names: &mut Names) -> Result<Vec<Owner>, Failure> {
     let told = params::told(reach, &["osd-weft.*.quota_slave.acct_*"])?;
     let mut all: BTreeMap<(String, &'static str, u32), (u64, u64)> = BTreeMap::new();
     for (name, text) in &told.values {

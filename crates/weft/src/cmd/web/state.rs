@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::space::{self, Names, Owner, Pool};
+use super::space::{self, Owner, Owners, Pool};
 use crate::cmd::exporter::collect::{self, Most};
 use crate::cmd::status::{self, Report};
 use crate::failure::Failure;
@@ -63,7 +63,7 @@ struct Work {
 }
 
 /// Asks everybody who is reached.
-pub fn collect(reach: &mut Reach, names: &mut Names) -> Result<String, Failure> {
+pub fn collect(reach: &mut Reach, owners: &mut Owners) -> Result<String, Failure> {
     let mounts = status::reports()?;
     let served = if mounts.is_empty() { status::served_here(reach)? } else { Vec::new() };
     let metrics = collect::collect(reach, MOST)?;
@@ -78,7 +78,7 @@ pub fn collect(reach: &mut Reach, names: &mut Names) -> Result<String, Failure> 
         served,
         metrics,
         pools: space::pools(reach)?,
-        owners: space::owners(reach, names)?,
+        owners: owners.shown(reach)?,
         clients,
         clients_count,
         work: work(reach)?,
