@@ -80,8 +80,8 @@ t_volume() {
   [ "$(granted)" -ge $((locks * 9 / 10)) ]
   start=$(date +%s%N)
   limits "$whole" "$half"
-  # Each of the 64 parts of the table rounds up.
-  local most=$(((half << 20) / lock_bytes + 64))
+  # Each of the 64 parts of the table rounds up. Which directories a client has to itself is counted, and has a limit of its own.
+  local most=$(((half << 20) / lock_bytes + 64 + locks / each))
   until [ "$(granted)" -le $most ] && [ "$(kept)" -le $most ]; do
     [ "$(tenths "$start")" -lt $((trim_seconds * 10)) ] || { echo "$(granted) granted, $(kept) kept, $most may be"; return 1; }
   done

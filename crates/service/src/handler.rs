@@ -173,6 +173,11 @@ pub trait Shown {
         Vec::new()
     }
 
+    /// How much sessions hold: as many as [`Shown::held`] lists, which takes memory for each of them.
+    fn held_count(&self) -> usize {
+        self.held().len()
+    }
+
     /// What this session holds.
     fn held_by(&self, session: u64) -> Vec<Held> {
         self.held().into_iter().filter(|held| held.session == session).collect()

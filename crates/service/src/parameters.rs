@@ -98,7 +98,7 @@ impl<'a, H: Handler> Parameters<'a, H> {
         // Where changes of different clients do not rest on each other, nobody is waited for, and nobody has to be evicted.
         if H::ORDERED {
             self.sessions_in(&mut tree);
-            tree.of_locks(Parameter::gauge("lock_count", Unit::None, move || target.handler.held().len()));
+            tree.of_locks(Parameter::gauge("lock_count", Unit::None, move || target.handler.held_count()));
         }
         target.handler.parameters(&mut tree);
         target.measures.timing.parameters(&target.rt, H::STATS, &mut tree);

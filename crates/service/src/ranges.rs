@@ -302,6 +302,11 @@ impl RangeLocks {
         self.state.lock().table.held().map(shown).collect()
     }
 
+    /// How many ranges that are, without a list of them.
+    pub fn held_count(&self) -> usize {
+        self.state.lock().table.ranges()
+    }
+
     /// What this one holds.
     pub fn held_by(&self, holder: Holder) -> Vec<Held> {
         self.state.lock().table.held_by(holder).map(shown).collect()

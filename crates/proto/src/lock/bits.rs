@@ -183,6 +183,12 @@ impl Bits {
         self.held.iter().map(|((fid, session), held)| (*session, *fid, all(&held.parts)))
     }
 
+    /// Who has which bits of one file.
+    pub fn holders(&self, fid: Fid) -> impl Iterator<Item = (SessionId, u32)> {
+        let of_file = self.held.range((fid, SessionId::MIN)..=(fid, SessionId::MAX));
+        of_file.map(|((_, session), held)| (*session, all(&held.parts)))
+    }
+
     /// Which bits of which file `session` has, in the order of the last use.
     pub fn held_by_session(&self, session: SessionId) -> impl Iterator<Item = (Fid, u32)> {
         self.ages.items_of(session).map(move |fid| (fid, self.held_by(session, fid)))

@@ -52,6 +52,11 @@ impl ObjectLocks {
         self.tokens.held()
     }
 
+    /// How much they hold.
+    pub fn held_count(&self) -> usize {
+        self.tokens.held_count()
+    }
+
     /// What this session holds.
     pub fn held_by(&self, session: u64) -> Vec<Held> {
         self.tokens.held_by(Holder(session))

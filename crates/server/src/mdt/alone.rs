@@ -118,6 +118,11 @@ impl Alone {
         self.all().into_iter().map(held).collect()
     }
 
+    /// How many directories a session has to itself.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
     fn counted(&self, dirs: &Dirs) {
         self.count.store(dirs.holders.len(), Ordering::Release);
     }

@@ -306,6 +306,11 @@ impl BitLocks {
         self.shards.iter().flat_map(all).chain(self.alone.held()).collect()
     }
 
+    /// How many that are, without a list of them.
+    pub fn held_count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().lock_count()).sum::<usize>() + self.alone.count()
+    }
+
     /// Which bits of which file one session has.
     pub fn held_by_session(&self, session: SessionId) -> Vec<Held> {
         let all = |shard: &Mutex<Bits>| -> Vec<Held> {
@@ -322,12 +327,10 @@ impl BitLocks {
         for shard in &self.shards {
             let shard = shard.lock();
             for (operation, session, fid, bits) in shard.claims() {
-                let others = shard
-                    .held()
-                    .filter(|(other, of, had)| *other != session && *of == fid && had & bits != 0);
+                let others = shard.holders(fid).filter(|(other, had)| *other != session && had & bits != 0);
                 let mut sessions = vec![session];
                 let mut in_its_way = Vec::new();
-                for (other, _, had) in others {
+                for (other, had) in others {
                     sessions.push(other);
                     in_its_way.push(format!("{:#x} of session {other:#x}", had & bits));
                 }

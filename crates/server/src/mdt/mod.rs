@@ -326,6 +326,10 @@ impl Shown for Mdt {
         held
     }
 
+    fn held_count(&self) -> usize {
+        self.grants.bits.held_count() + self.data.locks().held_count()
+    }
+
     fn held_by(&self, session: u64) -> Vec<Held> {
         let mut held = self.grants.bits.held_by_session(session);
         held.extend(self.data.locks().held_by(session));

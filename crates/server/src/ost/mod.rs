@@ -76,6 +76,10 @@ impl Shown for Ost {
         self.data.locks().held()
     }
 
+    fn held_count(&self) -> usize {
+        self.data.locks().held_count()
+    }
+
     fn held_by(&self, session: u64) -> Vec<Held> {
         self.data.locks().held_by(session)
     }

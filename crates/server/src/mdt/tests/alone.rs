@@ -7,6 +7,7 @@ use proto::wire::messages::{
 };
 use proto::{ClientId, Code, Cred, Fid, Layout, OstIndex, Transno};
 use rpc::Role;
+use service::Shown;
 
 use crate::mdt::testing::{Client, World, ask, gave_back};
 
@@ -50,6 +51,20 @@ fn whoever_else_comes_calls_it_back() {
     let other = |_: &World, b: &Client, _: Fid| _ = b.file(Fid::ROOT, "elsewhere");
     assert!(!calls_back(other), "it is not concerned");
     assert!(!calls_back(|_, b, _| drop(b.names(Fid::ROOT))), "a listing of what is above");
+}
+
+#[test]
+fn it_counts_as_held() {
+    let world = World::new();
+    let a = world.client(1);
+    let held = || {
+        let shown = world.target.handler();
+        assert_eq!(shown.held_count(), shown.held().len());
+        shown.held_count()
+    };
+    let before = held();
+    assert!(is_alone(&alone(&a, "d")));
+    assert_eq!(held(), before + 2, "its bits, and that it is the client's alone");
 }
 
 #[test]
