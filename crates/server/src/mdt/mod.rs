@@ -390,14 +390,14 @@ impl Mdt {
                 self.names.fetch_for_create(&entry, request.fid).await?;
                 let kind = ops::create::kind(request).ok();
                 ops::create::until_known(self, ctx, request.hint.as_ref()).await?;
-                ops::create::with_osts(self, kind, || ops::create::create(self, ctx, request)).await
+                ops::create::with_osts(self, ctx, kind, || ops::create::create(self, ctx, request)).await
             }
             MdtRequest::KeepPromises(request) => {
                 Box::pin(ops::keep_promises::keep_promises(self, ctx, request)).await
             }
             MdtRequest::CreateUnnamed(request) => {
                 ops::create::until_known(self, ctx, request.hint.as_ref()).await?;
-                ops::create::with_osts(self, Some(FileKind::File), || {
+                ops::create::with_osts(self, ctx, Some(FileKind::File), || {
                     ops::create_unnamed::create_unnamed(self, ctx, request)
                 })
                 .await

@@ -71,7 +71,7 @@ pub(in crate::mdt) async fn keep_promises(mdt: &Mdt, ctx: &Ctx<'_>, request: &Ke
         mdt.names.fetch_for_create(&entry, create.fid).await?;
         kind = kind.or(create::kind(create).ok().filter(|kind| *kind == FileKind::File));
     }
-    create::with_osts(mdt, kind, || keep(mdt, ctx, told)).await
+    create::with_osts(mdt, ctx, kind, || keep(mdt, ctx, told)).await
 }
 
 /// Whether a directory is empty, and who has a file open, is known of what is committed: nothing goes that changes before in the same

@@ -5,18 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::find::{Expr, Subject, Test, Verdict};
 use proto::wire::messages::{ACCESS_EXECUTE, ACCESS_READ, FIND_ENTRY, FIND_TARGET, Find, Found};
-use proto::{Code, Cred, Fid, FileKind, Name, Transno};
+use proto::{Code, Cred, Fid, FileKind, Name};
 use service::code_of;
 use service::keys::behind;
-use store::{Snapshot, Value};
+use store::Snapshot;
 
-use super::{DEPTH_MAX, after};
+use super::DEPTH_MAX;
 use crate::mdt::inode::Inode;
 use crate::mdt::{access, keys};
 
-/// How far the FIDs of files lie apart at most that are read in a row, and how many there are at least.
-const GAP_MAX: u32 = 4;
-const RUN_MIN: usize = 32;
 /// Names of a file that are looked at to see whether the caller can reach it.
 const LINKS_MAX: usize = 100;
 
@@ -29,15 +26,6 @@ pub(super) struct Search {
     pub(super) bytes_max: usize,
     /// Whether something is asked of layouts.
     pub(super) judges_layouts: bool,
-}
-
-/// An entry that may be one of those that are searched.
-pub(super) struct Candidate {
-    pub(super) seen: u64,
-    pub(super) name: Bytes,
-    pub(super) fid: Fid,
-    pub(super) kind: FileKind,
-    pub(super) early: Verdict,
 }
 
 impl Search {
@@ -110,74 +98,62 @@ impl Search {
         Subject { name, path, kind, mdt: self.mdt, inode: None, is_bare: None }
     }
 
-    /// The records of those files whose FIDs lie close together: many in a row are read in a fraction of the time that each takes by its key.
-    /// In the order of the FIDs.
-    pub(super) fn neighbours(&self, candidates: &[Candidate]) -> Result<Vec<(Fid, Value)>, Code> {
-        let needed = candidates.iter().filter(|one| one.early == Verdict::Open || self.request.wants != 0);
-        let mut fids: Vec<Fid> = needed.map(|one| one.fid).collect();
-        fids.sort_unstable();
-        let mut records = Vec::new();
-        let close = |a: &Fid, b: &Fid| a.seq == b.seq && b.oid - a.oid <= GAP_MAX;
-        for run in fids.chunk_by(close).filter(|run| run.len() >= RUN_MIN) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            let (from, until) = (keys::inode(*first), after(&keys::inode(*last)));
-            let scan = self.snapshot.scan(&from, &until, &mut |key, value, version| {
-                if let Some(fid) = keys::fid_of(key).filter(|fid| run.binary_search(fid).is_ok()) {
-                    let bytes = Bytes::copy_from_slice(value);
-                    records.push((fid, Value { bytes, version: Transno(version) }));
-                }
-                true
-            });
-            scan.map_err(|error| code_of(&error))?;
-        }
-        Ok(records)
+    /// Whether the inode has to be read of a file of which its name and kind have given `early`.
+    pub(super) fn needs_inode(&self, early: Verdict, kind: FileKind) -> bool {
+        early == Verdict::Open || self.request.wants & FIND_ENTRY != 0 || self.wants_target(kind)
     }
 
-    /// The record of an inode that a name means, of `records` if it is there.
-    fn record(&self, fid: Fid, records: &[(Fid, Value)]) -> Result<Value, Code> {
-        if let Ok(at) = records.binary_search_by_key(&fid, |(fid, _)| *fid) {
-            return Ok(records[at].1.clone());
-        }
-        let value = self.snapshot.get(&keys::inode(fid)).map_err(|error| code_of(&error))?;
-        value.ok_or(Code::Corrupt)
+    fn wants_target(&self, kind: FileKind) -> bool {
+        self.request.wants & FIND_TARGET != 0 && kind == FileKind::Symlink
     }
 
-    /// What is told of a file, if it is one of those or may be. `early` came of its name and kind, `below` comes below the start.
+    /// What is told of a file by its name and kind alone.
+    pub(super) fn by_name(&self, fid: Fid, kind: FileKind, below: Bytes) -> Found {
+        Found { path: below, fid, mode: kind.mode_bits(), open: false, entry: None, target: None }
+    }
+
+    /// What is told of a file, if it is one of those or may be, by its record. `below` comes below the start.
     pub(super) fn judge(
         &self,
         subject: Subject<'_>,
-        early: Verdict,
         fid: Fid,
-        records: &[(Fid, Value)],
+        record: (&[u8], u64),
         below: impl FnOnce() -> Bytes,
     ) -> Result<Option<Found>, Code> {
+        let (bytes, version) = record;
         let (wants, kind) = (self.request.wants, subject.kind);
-        let wants_target = wants & FIND_TARGET != 0 && kind == FileKind::Symlink;
-        let mut found =
-            Found { path: Bytes::new(), fid, mode: kind.mode_bits(), open: false, entry: None, target: None };
-        if early == Verdict::No {
+        let decode = || Inode::decode(fid, &Bytes::copy_from_slice(bytes), version).ok_or(Code::Corrupt);
+        let verdict = if self.judges_layouts {
+            self.judge_inode(subject, &decode()?)?
+        } else {
+            // Layouts take most of the time.
+            let Some(fixed) = Inode::decode_fixed(fid, bytes, version) else { return Err(Code::Corrupt) };
+            self.judge_inode(subject, &fixed)?
+        };
+        if verdict == Verdict::No {
             return Ok(None);
         }
-        if early == Verdict::Yes && wants & FIND_ENTRY == 0 && !wants_target {
-            return Ok(Some(Found { path: below(), ..found }));
+        let mut found = self.by_name(fid, kind, below());
+        found.open = verdict == Verdict::Open;
+        let (tells_entry, tells_target) = (found.open || wants & FIND_ENTRY != 0, self.wants_target(kind));
+        if tells_entry || tells_target {
+            let inode = decode()?;
+            found.entry = tells_entry.then(|| inode.entry());
+            found.target = tells_target.then(|| inode.target.clone());
         }
-        let record = self.record(fid, records)?;
-        let decode = || Inode::decode(fid, &record.bytes, record.version.0).ok_or(Code::Corrupt);
-        let mut inode = match self.judges_layouts {
-            true => decode()?,
-            // Layouts take most of the time.
-            false => Inode::decode_fixed(fid, &record.bytes, record.version.0).ok_or(Code::Corrupt)?,
-        };
-        match self.judge_inode(subject, &inode)? {
-            Verdict::No => return Ok(None),
-            verdict => found.open = verdict == Verdict::Open,
-        }
-        if !self.judges_layouts {
-            inode = decode()?;
-        }
-        found.target = wants_target.then(|| inode.target.clone());
-        found.entry = (found.open || wants & FIND_ENTRY != 0).then(|| inode.entry());
-        Ok(Some(Found { path: below(), ..found }))
+        Ok(Some(found))
+    }
+
+    /// The same, and reads the record.
+    pub(super) fn judge_by_key(
+        &self,
+        subject: Subject<'_>,
+        fid: Fid,
+        below: impl FnOnce() -> Bytes,
+    ) -> Result<Option<Found>, Code> {
+        let value = self.snapshot.get(&keys::inode(fid)).map_err(|error| code_of(&error))?;
+        let value = value.ok_or(Code::Corrupt)?;
+        self.judge(subject, fid, (&value.bytes, value.version.0), below)
     }
 
     fn judge_inode(&self, subject: Subject<'_>, inode: &Inode) -> Result<Verdict, Code> {
