@@ -5,32 +5,30 @@
 //! Who may not set attributes of the root directory gets `weft.find.TOKEN=HEX` instead, which begins the question with these bytes, and
 //! `weft.find.TOKEN+HEX`, which adds some.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use client::posix::{Errno, Result};
 use client::{Caller, Client};
-use parking_lot::Mutex;
 use proto::wire::messages::Find;
 use proto::wire::{Body, Reader};
 
-/// Searches that are remembered; the oldest is forgotten for one more, and its tool asks again.
+use crate::remembered::Remembered;
+
+/// Searches that are remembered. The tool of one that was forgotten asks again.
 const QUESTIONS_MAX: usize = 64;
 /// Bytes of what is asked at most.
 const QUESTION_BYTES_MAX: usize = 48 << 10;
 /// Bytes of a token at most.
 const TOKEN_BYTES_MAX: usize = 64;
 
-/// What was asked lately.
-#[derive(Default)]
+/// What was asked lately, by token.
 pub struct Questions {
-    asked: Mutex<VecDeque<Question>>,
+    asked: Remembered<String, Vec<u8>>,
 }
 
-struct Question {
-    uid: u32,
-    token: String,
-    bytes: Vec<u8>,
+impl Default for Questions {
+    fn default() -> Questions {
+        Questions { asked: Remembered::new(QUESTIONS_MAX) }
+    }
 }
 
 impl Questions {
@@ -39,26 +37,17 @@ impl Questions {
         if token.is_empty() || token.len() > TOKEN_BYTES_MAX || value.len() > QUESTION_BYTES_MAX {
             return Err(Errno::INVALID);
         }
-        let mut asked = self.asked.lock();
-        asked.retain(|other| (other.uid, &other.token[..]) != (caller.uid, token));
-        if asked.len() >= QUESTIONS_MAX {
-            asked.pop_front();
-        }
-        asked.push_back(Question { uid: caller.uid, token: token.to_owned(), bytes: value.to_vec() });
+        self.asked.put(caller.uid, token.to_owned(), value.to_vec());
         Ok(())
     }
 
     /// Adds to what `caller` asks.
     fn add(&self, caller: &Caller, token: &str, value: &[u8]) -> Result<()> {
-        let mut asked = self.asked.lock();
-        let mut questions = asked.iter_mut();
-        let question = questions.find(|one| (one.uid, &one.token[..]) == (caller.uid, token));
-        let question = question.ok_or(Errno::NO_ATTRIBUTE)?;
-        if question.bytes.len() + value.len() > QUESTION_BYTES_MAX {
-            return Err(Errno::INVALID);
-        }
-        question.bytes.extend_from_slice(value);
-        Ok(())
+        let added = self.asked.with(caller.uid, &token.to_owned(), |bytes| {
+            let fits = bytes.len() + value.len() <= QUESTION_BYTES_MAX;
+            fits.then(|| bytes.extend_from_slice(value)).ok_or(Errno::INVALID)
+        });
+        added.ok_or(Errno::NO_ATTRIBUTE)?
     }
 
     /// The page that `caller` has asked for, if `name` is a token; else it is a part of a question.
@@ -77,10 +66,8 @@ impl Questions {
     }
 
     fn of(&self, caller: &Caller, token: &str) -> Result<Find> {
-        let asked = self.asked.lock();
-        let question = asked.iter().find(|one| (one.uid, &one.token[..]) == (caller.uid, token));
-        let bytes = Bytes::copy_from_slice(&question.ok_or(Errno::NO_ATTRIBUTE)?.bytes);
-        drop(asked);
+        let asked = self.asked.with(caller.uid, &token.to_owned(), |bytes| Bytes::copy_from_slice(bytes));
+        let bytes = asked.ok_or(Errno::NO_ATTRIBUTE)?;
         Find::take_fields(&mut Reader::new(bytes)).map_err(|_| Errno::INVALID)
     }
 }
@@ -132,7 +119,8 @@ mod tests {
         for n in 0..QUESTIONS_MAX {
             questions.ask(&user, &n.to_string(), &bytes).expect("a question");
         }
-        assert_eq!(questions.of(&root, "a"), Err(Errno::NO_ATTRIBUTE), "it was the oldest");
+        assert_eq!(questions.of(&user, "a"), Err(Errno::NO_ATTRIBUTE), "it was the oldest of who asks most");
+        assert!(questions.of(&root, "a").is_ok());
         questions.ask(&root, "a", b"nonsense").expect("that is seen later");
         assert_eq!(questions.of(&root, "a"), Err(Errno::INVALID));
         let (begin, rest) = other_bytes.split_at(20);

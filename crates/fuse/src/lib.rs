@@ -36,6 +36,7 @@ mod progress;
 pub mod projects;
 pub mod quotas;
 mod readahead;
+mod remembered;
 mod reopen;
 pub mod settings;
 mod settling;

@@ -3,21 +3,20 @@
 //! It is not one question, because the kernel has a file locked while it sets an attribute: whoever wrote to the file through the same
 //! mount would wait for the whole move, and could not be killed. It locks nothing to ask for the value of one.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::posix::{Errno, Result};
 use client::{Caller, Client};
-use parking_lot::Mutex;
 use proto::Fid;
 use rt::sync::Semaphore;
 use serde::{Deserialize, Serialize};
 
 use crate::control::{self, Hint};
+use crate::remembered::Remembered;
 
 /// What the names of the attribute begin with; a word that the tool has chosen follows.
 pub const MIGRATE: &str = "weft.migrate.";
-/// Wishes that are remembered; the oldest is forgotten for one more, and its tool says it again.
+/// Wishes that are remembered. The tool of one that was forgotten says it again.
 const WISHES_MAX: usize = 256;
 /// Bytes of a wish at most.
 const WISH_BYTES_MAX: usize = 48 << 10;
@@ -36,23 +35,16 @@ pub struct Move {
     pub unless_used: bool,
 }
 
-struct Wish {
-    uid: u32,
-    fid: Fid,
-    word: String,
-    wanted: Move,
-}
-
 /// What tools want, and what is done for them.
 pub struct Moves {
-    /// What was not asked for yet.
-    wishes: Mutex<VecDeque<Wish>>,
+    /// What was not asked for yet, by file and word.
+    wishes: Remembered<(Fid, String), Move>,
     places: Semaphore,
 }
 
 impl Default for Moves {
     fn default() -> Moves {
-        Moves { wishes: Mutex::default(), places: Semaphore::new(MOVES_MAX) }
+        Moves { wishes: Remembered::new(WISHES_MAX), places: Semaphore::new(MOVES_MAX) }
     }
 }
 
@@ -69,14 +61,7 @@ impl Moves {
         if word.is_empty() || word.len() > WORD_BYTES_MAX {
             return Err(Errno::INVALID);
         }
-        let mut wishes = self.wishes.lock();
-        wishes.retain(|wish| !wish.is(caller, fid, word));
-        if wishes.len() >= WISHES_MAX {
-            // The caller's own oldest, if it has one: nobody pushes out what others want.
-            let oldest = wishes.iter().position(|wish| wish.uid == caller.uid).unwrap_or(0);
-            wishes.remove(oldest);
-        }
-        wishes.push_back(Wish { uid: caller.uid, fid, word: word.to_owned(), wanted });
+        self.wishes.put(caller.uid, (fid, word.to_owned()), wanted);
         Ok(())
     }
 
@@ -102,15 +87,7 @@ impl Moves {
     }
 
     fn take(&self, caller: &Caller, fid: Fid, word: &str) -> Option<Move> {
-        let mut wishes = self.wishes.lock();
-        let at = wishes.iter().position(|wish| wish.is(caller, fid, word))?;
-        wishes.remove(at).map(|wish| wish.wanted)
-    }
-}
-
-impl Wish {
-    fn is(&self, caller: &Caller, fid: Fid, word: &str) -> bool {
-        (self.uid, self.fid, &self.word[..]) == (caller.uid, fid, word)
+        self.wishes.take(caller.uid, &(fid, word.to_owned()))
     }
 }
 
@@ -137,15 +114,5 @@ mod tests {
         assert_eq!(moves.take(&root, fid, "1.2"), None);
         assert!(moves.take(&root, fid, "1.1").is_some_and(|wanted| wanted.unless_used));
         assert_eq!(moves.take(&root, fid, "1.1"), None);
-    }
-
-    #[test]
-    fn the_oldest_wish_is_forgotten_for_one_more() {
-        let moves = Moves::default();
-        for n in 0..=WISHES_MAX {
-            moves.wish(&Caller::root(), Fid::ROOT, &n.to_string(), &value(false)).expect("it is a wish");
-        }
-        assert_eq!(moves.take(&Caller::root(), Fid::ROOT, "0"), None);
-        assert!(moves.take(&Caller::root(), Fid::ROOT, "1").is_some());
     }
 }
