@@ -5,6 +5,7 @@
 //! go, such as those of sessions, are registered as they are at that moment. Nothing here knows a name.
 
 mod places;
+mod size;
 
 use std::fmt::Display;
 
@@ -14,6 +15,7 @@ use crate::wire::messages as msg;
 pub use places::{
     ClientPlaces, ClientTree, PROCESS_PLACES, TargetPlaces, TargetTree, device_name, device_type, may_fit_any,
 };
+pub use size::size;
 
 /// Longest pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 255;

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use proto::TargetId;
-use proto::parameters::{CLEARS, ClientTree, Parameter, SWITCH, Unit, switch};
+use proto::parameters::{CLEARS, ClientTree, Parameter, SWITCH, Unit, size, switch};
 
 use super::Admin;
 use super::answers;
@@ -95,11 +95,5 @@ pub(super) fn bytes(text: &str, most: u64) -> Option<u64> {
         let part: u64 = part.parse().ok().filter(|part| *part <= 100)?;
         return Some(most / 100 * part);
     }
-    let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
-    let unit = units.iter().find(|(unit, _)| text.to_ascii_uppercase().ends_with(*unit));
-    let (digits, shift) = unit.map_or((text, 20), |(_, shift)| (&text[..text.len() - 1], *shift));
-    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    size(text, 20)
 }

@@ -1,10 +1,12 @@
 //! What a line of `lfs find` says in numbers: sizes, counts, ages, permissions; and what has to be looked up for it.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
 
 use proto::Timestamp;
 use proto::find::{Permissions, Span, TimeSpan};
@@ -13,6 +15,8 @@ use proto::find::{Permissions, Span, TimeSpan};
 const FIRST: Timestamp = Timestamp { secs: i64::MIN, nanos: 0 };
 const LAST: Timestamp = Timestamp { secs: i64::MAX, nanos: 999_999_999 };
 const NANOS: i128 = 1_000_000_000;
+/// How long the system may take to say what it knows of a user or group.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// What a line depends on besides its words.
 pub trait World {
@@ -73,13 +77,30 @@ fn fields(database: Database, key: &OsStr) -> Option<Vec<String>> {
         Database::Users => "passwd",
         Database::Groups => "group",
     };
-    let answer = Command::new("getent")
-        .args([OsStr::new(database), OsStr::new("--"), key])
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    let text = String::from_utf8(answer.stdout).ok()?;
+    let mut getent = Command::new("getent");
+    getent.args([OsStr::new(database), OsStr::new("--"), key]);
+    let text = String::from_utf8(said_within(getent, ANSWER_MAX)?).ok()?;
     Some(text.lines().next()?.split(':').map(str::to_owned).collect())
+}
+
+/// What the command says. It is killed if it has not ended by then: a directory service that does not answer keeps nobody waiting.
+fn said_within(mut command: Command, limit: Duration) -> Option<Vec<u8>> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut from = child.stdout.take()?;
+    let (sender, said) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = from.read_to_end(&mut bytes);
+        // Whoever asked may have gone.
+        let _ = sender.send(read.map(|_| bytes));
+    });
+    let said = said.recv_timeout(limit).ok().and_then(Result::ok);
+    if said.is_none() {
+        // It may have ended right now.
+        let _ = child.kill();
+    }
+    child.wait().ok()?;
+    said
 }
 
 /// Exactly, more, or less.
@@ -265,6 +286,17 @@ mod tests {
 
     fn at(secs: i64, nanos: u32) -> Timestamp {
         Timestamp { secs, nanos }
+    }
+
+    #[test]
+    fn who_says_nothing_is_not_waited_for() {
+        let mut silent = Command::new("sleep");
+        silent.arg("1000");
+        assert_eq!(said_within(silent, Duration::from_millis(20)), None);
+        let mut echo = Command::new("echo");
+        echo.arg("a:b");
+        assert_eq!(said_within(echo, Duration::from_secs(100)), Some(b"a:b\n".to_vec()));
+        assert_eq!(said_within(Command::new("/no/such/command"), Duration::from_secs(1)), None);
     }
 
     #[test]
