@@ -4,13 +4,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
-use proto::TargetId;
 use proto::parameters::{CLEARS, ClientTree, Parameter, SWITCH, Unit, size, switch};
+use proto::{Code, DataTarget, TargetId};
 
 use super::Admin;
 use super::answers;
 use crate::Result;
+
+/// What `idle_timeout` takes.
+const IDLE: &str = "write seconds, up to 4294967294; 0 for never";
 
 /// What setting a parameter of a client gives: something that has to be waited for.
 pub type Setting<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
@@ -50,15 +54,34 @@ impl Admin {
         for id in osts {
             tree.of_session(id, || {
                 let active = Parameter::gauge("active", Unit::None, move || u8::from(targets.is_active(id)));
-                [active.settable(SWITCH, move |text: &str| -> Setting<'a> {
+                let active = active.settable(SWITCH, move |text: &str| -> Setting<'a> {
                     let active = switch(text);
                     Box::pin(async move {
                         targets.set_active(id, active.map_err(crate::Error::Refused)?);
                         Ok(())
                     })
-                })]
+                });
+                [active, self.idle_timeout(id)]
             });
         }
+    }
+
+    /// As in Lustre, 0 is for ever.
+    fn idle_timeout<'a>(&'a self, id: TargetId) -> Parameter<'a, Setting<'a>> {
+        let (resting, ost) = (&self.shared.resting, DataTarget::try_from(id));
+        let seconds = move || {
+            let idle_max = ost.ok().and_then(|ost| resting.idle_max(ost));
+            idle_max.map_or(0, |idle_max| idle_max.as_secs())
+        };
+        let set = move |text: &str| -> Setting<'a> {
+            let seconds = text.trim().parse::<u32>();
+            Box::pin(async move {
+                let (Ok(seconds), Ok(ost)) = (seconds, ost) else { return Err(Code::Invalid.into()) };
+                resting.set_idle_max(ost, (seconds > 0).then(|| Duration::from_secs(seconds.into())));
+                Ok(())
+            })
+        };
+        Parameter::gauge("idle_timeout", Unit::Seconds, seconds).settable(IDLE, set)
     }
 
     /// As in Lustre, whatever is written clears them.

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use proto::DataTarget;
 use rpc::LinkState;
+use rt::sync::Notify;
 use rt::wait::unless;
 use rt::{Rt, Time};
 
@@ -15,8 +17,10 @@ use crate::lease::Lease;
 use crate::order::{IDLE, Mutex};
 use crate::targets::{Target, Targets};
 
-/// A session in which nothing is held ends after this time without a request.
+/// A session in which nothing is held ends after this time without a request, unless an administrator says otherwise.
 const SESSION_IDLE: Duration = Duration::from_secs(20);
+/// So long that it is never over.
+const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Sessions with OSTs that may be open, and since when they are not used. Looked at are those that were used since the last
 /// look, and those that are due: what a look costs does not depend on how many sessions there are.
@@ -25,6 +29,8 @@ struct Idle {
     osts: BTreeMap<DataTarget, Unused>,
     /// The same, in the order in which they are due.
     due: BTreeSet<(Time, DataTarget)>,
+    /// After which time without a request a session ends, where that was set.
+    idle_max: BTreeMap<DataTarget, Duration>,
     /// How many were looked at so far.
     looks: u64,
 }
@@ -61,7 +67,39 @@ impl Idle {
     /// The session was used since the last look. What is held goes after `age_max`.
     fn used(&mut self, ost: DataTarget, age_max: Duration, now: Time) {
         self.looks += 1;
-        self.plan(ost, Unused { since: now, look_at: now + SESSION_IDLE.min(age_max) });
+        self.plan(ost, Unused { since: now, look_at: now + self.idle_max(ost).min(age_max) });
+    }
+
+    /// After which time without a request the session ends.
+    fn idle_max(&self, ost: DataTarget) -> Duration {
+        self.idle_max.get(&ost).copied().unwrap_or(SESSION_IDLE)
+    }
+
+    /// When the first of the sessions with OSTs is to end, if nothing is held.
+    fn first_end(&self) -> Option<Time> {
+        let ends = self.osts.iter().filter(|(ost, _)| ost.ost().is_some());
+        ends.map(|(ost, unused)| (unused.since, self.idle_max(*ost)))
+            .filter(|(_, idle_max)| *idle_max < NEVER)
+            .map(|(since, idle_max)| since + idle_max)
+            .min()
+    }
+
+    /// Forgets those that are to end, for nothing is held.
+    fn take_ended(&mut self, now: Time) -> Vec<DataTarget> {
+        let is_over = |(ost, unused): (&DataTarget, &Unused)| {
+            (ost.ost().is_some() && now - unused.since >= self.idle_max(*ost)).then_some(*ost)
+        };
+        let ended: Vec<DataTarget> = self.osts.iter().filter_map(is_over).collect();
+        for ost in &ended {
+            self.forget(*ost);
+        }
+        ended
+    }
+
+    fn forget(&mut self, ost: DataTarget) {
+        if let Some(unused) = self.osts.remove(&ost) {
+            self.due.remove(&(unused.look_at, ost));
+        }
     }
 
     /// What is held in it may have to go earlier than was planned.
@@ -88,7 +126,8 @@ impl Idle {
     fn look(&mut self, ost: DataTarget, state: State, now: Time) -> Due {
         self.looks += 1;
         let Some(unused) = self.osts.get(&ost).copied() else { return Due::Nothing };
-        let soon = now + SESSION_IDLE;
+        let idle_max = self.idle_max(ost);
+        let soon = now + idle_max;
         match state {
             State { holds: true, age_max, .. } if now - unused.since >= age_max => {
                 // When that is done, the session rests.
@@ -99,14 +138,17 @@ impl Idle {
                 self.plan(ost, Unused { look_at: unused.since + age_max, ..unused });
                 Due::Nothing
             }
+            State { is_open: true, .. } if now - unused.since < idle_max => {
+                self.plan(ost, Unused { look_at: unused.since + idle_max, ..unused });
+                Due::Nothing
+            }
             State { is_open: true, .. } => {
                 self.plan(ost, Unused { look_at: soon, ..unused });
                 Due::Rest
             }
             // It comes back with its next use.
             State { is_open: false, .. } => {
-                self.osts.remove(&ost);
-                self.due.remove(&(unused.look_at, ost));
+                self.forget(ost);
                 Due::Nothing
             }
         }
@@ -130,16 +172,37 @@ pub(crate) struct Resting {
     lease: Arc<Lease>,
     locks: Arc<RangeLocks>,
     idle: Mutex<IDLE, Idle>,
+    /// Somebody waits for the ends of sessions while there is no lease, and is told when they change.
+    rests_all: AtomicBool,
+    changed: Notify,
 }
 
 impl Resting {
     pub(crate) fn new(rt: Rt, targets: Arc<Targets>, lease: Arc<Lease>, locks: Arc<RangeLocks>) -> Resting {
-        Resting { rt, targets, lease, locks, idle: Mutex::default() }
+        let (rests_all, changed) = (AtomicBool::default(), Notify::new());
+        Resting { rt, targets, lease, locks, idle: Mutex::default(), rests_all, changed }
     }
 
     /// What is held of an OST may have to go earlier than was planned.
     pub(crate) fn look_soon(&self, ost: DataTarget) {
         self.idle.lock().look_soon(ost, self.rt.now());
+    }
+
+    /// After which time without a request a session with this OST ends in which nothing is held; `None` for never.
+    pub(crate) fn idle_max(&self, ost: DataTarget) -> Option<Duration> {
+        Some(self.idle.lock().idle_max(ost)).filter(|idle_max| *idle_max < NEVER)
+    }
+
+    /// Sets that. One that has ended meanwhile ends with the next look.
+    pub(crate) fn set_idle_max(self: &Arc<Self>, ost: DataTarget, idle_max: Option<Duration>) {
+        let mut idle = self.idle.lock();
+        idle.idle_max.insert(ost, idle_max.unwrap_or(NEVER));
+        idle.look_soon(ost, self.rt.now());
+        drop(idle);
+        if !self.lease.is_on() {
+            self.rest_all();
+        }
+        self.changed.notify_one();
     }
 
     /// How many sessions were looked at so far.
@@ -199,19 +262,33 @@ impl Resting {
 
     /// The same at the end, when nothing is held any more and nobody looks.
     pub(crate) fn rest_all(self: &Arc<Self>) {
+        if self.rests_all.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let resting = self.clone();
         self.rt.spawn(async move {
-            let rested = resting.rt.sleep(SESSION_IDLE);
-            if unless(resting.lease.ended(), rested).await.is_none() || resting.lease.is_on() {
-                return;
+            while let Some(end) = resting.first_end() {
+                let left = end.max(resting.rt.now()) - resting.rt.now();
+                let rested = resting.rt.timeout(left, resting.changed.notified());
+                if unless(resting.lease.ended(), rested).await.is_none() || resting.lease.is_on() {
+                    break;
+                }
+                resting.rest_sessions(resting.take_ended());
             }
-            let osts: Vec<DataTarget> = {
-                let mut idle = resting.idle.lock();
-                resting.note_used(&mut idle, resting.rt.now());
-                idle.osts().filter(|target| target.ost().is_some()).collect()
-            };
-            resting.rest_sessions(osts);
+            resting.rests_all.store(false, Ordering::Release);
         });
+    }
+
+    fn take_ended(&self) -> Vec<DataTarget> {
+        let mut idle = self.idle.lock();
+        self.note_used(&mut idle, self.rt.now());
+        idle.take_ended(self.rt.now())
+    }
+
+    fn first_end(&self) -> Option<Time> {
+        let mut idle = self.idle.lock();
+        self.note_used(&mut idle, self.rt.now());
+        idle.first_end()
     }
 
     fn rest_sessions(self: &Arc<Self>, osts: Vec<DataTarget>) {

@@ -70,7 +70,7 @@ fn names_are_lustres() {
     let mut names = Vec::new();
     for (place, of_place) in [
         (format!("llite.{fsname}-{digits}"), &MEMORY[..]),
-        (format!("osc.{osc}"), &["active"]),
+        (format!("osc.{osc}"), &["active", "idle_timeout"]),
         (format!("ldlm.namespaces.{mdc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
         (format!("mdc.{mdc}"), &["rpc_stats"]),
         (format!("ldlm.namespaces.{osc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
@@ -242,10 +242,10 @@ fn answers_of_many_sessions_are_bounded() {
         }
     };
     let mut names = all("*");
-    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 5 + 2));
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 5 + 3));
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 5 + 2));
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 5 + 3));
     assert_eq!(all("osc.*.max_dirty_mb").len(), OSTS);
     assert_eq!(all("*OST0bb7*").len(), 11);
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proto::{Fid, TargetId};
 
+use crate::parameters::{set, value};
 use crate::world::{World, create, create_on, join, root};
 
 /// Nobody but the MDT is asked for anything: the OST's locks are given back, and its session ends until it is used again.
@@ -52,6 +53,46 @@ fn who_holds_nothing_has_no_sessions() {
         let sent = world.sim.node_stats("client").frames_sent;
         rt.sleep(Duration::from_secs(3600)).await;
         assert_eq!(world.sim.node_stats("client").frames_sent, sent);
+    });
+}
+
+/// When sessions end in which nothing is held can be set, also while nothing else is held.
+#[test]
+fn how_long_a_session_stays_can_be_set() {
+    let world = World::remote(1, 3);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let open = || {
+            [0, 1, 2]
+                .map(|ost| client.admin().held().sessions.get(&TargetId::ost(ost)).is_some_and(|of| *of != 0))
+        };
+        for (ost, seconds) in [("OST0000", "3"), ("OST0002", "0")] {
+            assert_eq!(value(&client, &format!("osc.*{ost}*.idle_timeout")), "20");
+            set(&client, &format!("osc.*{ost}*.idle_timeout"), seconds).await.expect("it is one");
+            assert_eq!(value(&client, &format!("osc.*{ost}*.idle_timeout")), seconds);
+        }
+        assert!(set(&client, "osc.*.idle_timeout", "-1").await.is_err());
+        client.admin().statfs().await.expect("all answer");
+        for ost in 0..3 {
+            let handle = create_on(&client, format!("f{ost}").as_bytes(), ost).await;
+            client.files().write(handle, 0, b"data").await.expect("there is room");
+            client.files().release(handle).await;
+        }
+        client.sync_all().await.expect("it is durable");
+        for ost in 0..3 {
+            client.admin().locks.clear(TargetId::ost(ost)).await.expect("there is a session");
+        }
+        client.admin().locks.clear(TargetId::mdt(0)).await.expect("there is a session");
+        rt.sleep(Duration::from_secs(12)).await;
+        assert_eq!(open(), [false, true, true]);
+        rt.sleep(Duration::from_secs(20)).await;
+        assert_eq!(open(), [false, false, true]);
+        rt.sleep(Duration::from_secs(4000)).await;
+        assert_eq!((open(), client.admin().lease().number), ([false, false, true], 0));
+        set(&client, "osc.*.idle_timeout", "2").await.expect("it is one");
+        rt.sleep(Duration::from_secs(3)).await;
+        assert_eq!(open(), [false; 3]);
     });
 }
 
