@@ -492,6 +492,29 @@ t_namespaces() {
   [ "$(cat "$two_b/held/60")" = 60 ]
 }
 
+# A mount is connected to the OSTs that it uses, and no longer than it was told.
+t_idle_sessions() {
+  local ost="ldlm.namespaces.$two_fsname-OST*" mount ports
+  mount=$(daemon_pid "$two_a")
+  ports=$(in_two ss -Htlnp | grep -E "pid=($(server_pid 3)|$(server_pid 4))," | awk '{ sub(".*:", "", $4); print $4 }')
+  to_osts() { in_two ss -Htnp state established | grep "pid=$mount," | awk '{ sub(".*:", "", $4); print $4 }' | grep -cxF "$ports" || true; }
+  has() { [ "$(to_osts)" = "$1" ]; }
+  [ "$(lctl get_param -n 'osc.*.idle_timeout' | sort -u)" = 20 ]
+  must_fail 22 lctl set_param 'osc.*.idle_timeout=-1'
+  lctl set_param 'osc.*.idle_timeout=2' "$ost.lru_max_age=1s" > /dev/null
+  until_true 60 has 0
+  "$LFS" setstripe -c 1 "$two_a/idle"
+  echo text > "$two_a/idle"
+  "$WEFT" sync "$two_a"
+  has 1
+  until_true 60 has 0
+  # Nothing is missed, and nothing needs to be done by hand.
+  [ "$(cat "$two_b/idle")" = text ]
+  echo more >> "$two_a/idle"
+  has 1
+  lctl set_param 'osc.*.idle_timeout=20' "$ost.lru_max_age=600s" > /dev/null
+}
+
 t_health() {
   [ "$(lctl get_param health_check)" = "health_check=healthy" ]
   "$WEFT" status "$two_a" >/dev/null
@@ -2224,7 +2247,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain io_scheduler idle_disk read_cache dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter web rpc_stats direct_io stat survey kept pools pool_spill policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces idle_sessions health drain io_scheduler idle_disk read_cache dk brw_stats md_stats open_again quotas space default_quotas pool_quotas projects changelog jobs load exporter web rpc_stats direct_io stat survey kept pools pool_spill policy policy_killed hsm hsm_s3 du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [[ $case = disk_fails || $case = io_scheduler || $case = idle_disk || $case = read_cache ]] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

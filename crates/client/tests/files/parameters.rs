@@ -247,5 +247,5 @@ fn answers_of_many_sessions_are_bounded() {
     names.dedup();
     assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 5 + 3));
     assert_eq!(all("osc.*.max_dirty_mb").len(), OSTS);
-    assert_eq!(all("*OST0bb7*").len(), 11);
+    assert_eq!(all("*OST0bb7*").len(), 12);
 }
