@@ -74,8 +74,15 @@ pub fn run(arguments: Arguments) -> Outcome {
     let Arguments { fsname, key, replace, .. } = arguments;
     let keys = node.block_on(async {
         let keys = match target {
-            // A directory that is going to be refused leaves no keys behind.
-            TargetId::MGS if may_be_empty(&directory) => Some(make_keys(&rt, &fsname, key.as_deref())?),
+            // A directory that is going to be refused leaves no keys behind, and keys that cannot be made leave no directory.
+            TargetId::MGS if may_be_empty(&directory) => {
+                let made = make_directory(&directory)?;
+                let keys = make_keys(&rt, &fsname, key.as_deref());
+                if keys.is_err() {
+                    made.iter().for_each(|directory| drop(fs::remove_dir(directory)));
+                }
+                Some(keys?)
+            }
             _ => None,
         };
         let new = NewTarget { fsname: fsname.clone(), target, mgs, service };
@@ -182,6 +189,17 @@ fn may_be_empty(directory: &Path) -> bool {
         Ok(entries) => entries.flatten().all(|entry| entry.file_name() == "lost+found"),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
+}
+
+/// Makes the directory, and gives what it made, that and those above it that were missing.
+fn make_directory(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let missing = directory.ancestors().take_while(|above| !above.exists());
+    let missing = missing.map(Path::to_path_buf).collect();
+    fs::create_dir_all(directory).map_err(|error| {
+        let why = crate::control::describe(&error);
+        Failure::new(format!("{} cannot be formatted: {why}", directory.display()))
+    })?;
+    Ok(missing)
 }
 
 /// Makes both keys of a file system, where they are missing: the servers' and the clients'.
@@ -305,6 +323,15 @@ mod tests {
         assert_eq!(made(&full, "b"), (false, 0));
         // What was there stays.
         assert_eq!(made(&full, "a"), (false, 2));
+        let (nowhere, below_a_file) = (temp.path().join("nowhere"), temp.path().join("file/below"));
+        std::os::unix::fs::symlink("is/not", &nowhere).expect("it can be made");
+        fs::write(temp.path().join("file"), "").expect("it can be written");
+        assert_eq!(made(&nowhere, "b"), (false, 0));
+        assert_eq!(made(&below_a_file, "b"), (false, 0));
+        // Its key is a directory.
+        fs::create_dir_all(temp.path().join("c/server.key")).expect("it can be made");
+        assert_eq!(made(&temp.path().join("new/mgs"), "c"), (false, 1));
+        assert!(!temp.path().join("new").exists());
     }
 
     #[test]
