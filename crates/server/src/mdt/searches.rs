@@ -1,7 +1,7 @@
 //! The moments as of which clients search.
 //!
-//! A search takes a snapshot with its first page and gives it back with its last one. Nothing else is kept of it: where it is, each
-//! request says. What changed since a snapshot takes room on the disk, so a search that is not asked on with loses it after a while,
+//! A search takes a snapshot with its first page and gives it back with its last one. Where it is, each request says; what was found ahead of
+//! it is kept as long as there is memory for it. What changed since a snapshot takes room on the disk, so a search that is not asked on with loses it after a while,
 //! and there are not many. Its client goes on at another moment then, or begins again.
 
 use std::collections::BTreeMap;
@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::Code;
+use rt::sync::Semaphore;
 use rt::{Rt, Time};
 use service::code_of;
 use store::{Snapshot, Store};
+
+use super::ops::find::Progress;
 
 /// Searches under way at most.
 const SEARCHES_MAX: usize = 32;
@@ -21,21 +24,33 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// How long that is when there are too many.
 const IDLE_MIN: Duration = Duration::from_secs(5);
 
+/// Pages that are made at the same time.
+const PAGES_MAX: usize = 4;
+/// Bytes of what one search finds ahead, at most, and which part of the process's memory that may be.
+const BYTES_MAX: u64 = 32 << 20;
+const MEMORY_PART: u64 = 64;
+/// As many times that may be kept of all searches together.
+const KEPT_MAX: u64 = 4;
+
 /// The searches under way, by the numbers that their clients know.
 pub(super) struct Searches {
     rt: Rt,
     store: Arc<Store>,
     open: Mutex<BTreeMap<u64, Open>>,
+    pages: Semaphore,
 }
 
 struct Open {
     snapshot: Arc<Snapshot>,
     used: Time,
+    /// What comes with its next page, and the bytes of that.
+    progress: Option<(Progress, u64)>,
 }
 
 impl Searches {
     pub fn new(rt: &Rt, store: &Arc<Store>) -> Arc<Searches> {
-        Arc::new(Searches { rt: rt.clone(), store: store.clone(), open: Mutex::default() })
+        let pages = Semaphore::new(PAGES_MAX);
+        Arc::new(Searches { rt: rt.clone(), store: store.clone(), open: Mutex::default(), pages })
     }
 
     /// The snapshot with this number, or a new one and its number for 0.
@@ -58,12 +73,37 @@ impl Searches {
             return Err(Code::Busy);
         }
         let is_first = open.is_empty();
-        open.insert(number, Open { snapshot: snapshot.clone(), used: self.rt.now() });
+        open.insert(number, Open { snapshot: snapshot.clone(), used: self.rt.now(), progress: None });
         drop(open);
         if is_first {
             self.rt.spawn(forget_idle(Arc::downgrade(self), self.rt.clone()));
         }
         Ok((number, snapshot))
+    }
+
+    /// A page is made as long as the result lives: others wait if there are too many.
+    pub async fn turn(&self) -> Option<impl Sized + '_> {
+        self.pages.acquire().await.ok()
+    }
+
+    /// Bytes of what a search may find ahead.
+    pub fn bytes_max(&self) -> u64 {
+        (self.rt.memory_bytes() / MEMORY_PART).min(BYTES_MAX)
+    }
+
+    /// What was kept of the search.
+    pub fn take(&self, number: u64) -> Option<Progress> {
+        self.open.lock().get_mut(&number)?.progress.take().map(|(progress, _)| progress)
+    }
+
+    /// Keeps it for the next page, if there is room.
+    pub fn keep(&self, number: u64, progress: Progress) {
+        let bytes = progress.memory() as u64;
+        let mut open = self.open.lock();
+        let kept: u64 = open.values().filter_map(|open| open.progress.as_ref()).map(|(_, bytes)| bytes).sum();
+        if let Some(open) = open.get_mut(&number).filter(|_| kept + bytes <= KEPT_MAX * self.bytes_max()) {
+            open.progress = Some((progress, bytes));
+        }
     }
 
     /// The search with this number has come to its end.

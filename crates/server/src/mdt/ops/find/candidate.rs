@@ -78,6 +78,11 @@ impl Candidates {
         self.all.is_empty()
     }
 
+    /// Bytes of memory that they take, about.
+    pub(super) fn memory(&self) -> usize {
+        self.names.capacity() + self.all.capacity() * size_of::<Candidate>() + size_of::<Self>()
+    }
+
     /// Adds one, the `seen`-th entry.
     pub(super) fn push(&mut self, seen: u64, name: &[u8], (fid, kind): (Fid, FileKind), early: Verdict) {
         // A job looks at some thousand entries, and a name has 255 bytes at most.

@@ -3,11 +3,12 @@
 //! A search walks down from its start on a snapshot of the store. Of each directory it looks at all entries first, then at what lies in
 //! the directories among them. Where it is, the request says; so a page can be asked for again. The reading goes in small jobs
 //! away from the threads that serve, a few at the same time, and no guard is held. Entries come first; the inodes of those that their
-//! names do not exclude are read for many of them together. What was found is taken in the order of the walk; what the page has no room
-//! for is found again for the next one.
+//! names do not exclude are read for many of them together. What was found is taken in the order of the walk. What the page has no room
+//! for is kept for the next one, if that comes soon; else it is found again.
 
 mod candidate;
 mod job;
+mod page;
 mod search;
 mod walk;
 
@@ -19,8 +20,10 @@ use proto::limits::NAME_BYTES_MAX;
 use proto::wire::messages::{Find, Found};
 use proto::wire::{Reply, Wire};
 use service::Done;
+use store::Snapshot;
 
 use crate::mdt::{Mdt, Outcome, keys};
+pub(in crate::mdt) use page::Progress;
 use search::Search;
 use walk::Walk;
 
@@ -45,25 +48,27 @@ pub(in crate::mdt) async fn find(mdt: &Mdt, request: &Find) -> Outcome {
         return Err(Code::NameTooLong.into());
     }
     let (number, snapshot) = mdt.searches.snapshot(request.snapshot).await?;
-    let judges_layouts = query.has(Test::is_of_layout);
-    let search = Arc::new(Search {
-        snapshot,
-        query,
-        judges_layouts,
-        request: request.clone(),
-        mdt: mdt.store.label().target.index,
-        bytes_max: (request.bytes_max as usize).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX),
-    });
-    let walk = Walk::new(search, number);
-    let mut walk = mdt.rt.offload(move || walk.begun()).await?;
-    while !walk.is_done() {
-        walk = walk.go_on(mdt).await?;
-    }
-    let page = walk.page();
-    if page.next.is_none() {
-        mdt.searches.end(number);
+    let _turn = mdt.searches.turn().await;
+    let progress = match mdt.searches.take(number).filter(|progress| progress.is_before(request)) {
+        Some(progress) => progress,
+        None => begun(mdt, snapshot, query, request).await?,
+    };
+    let bytes_max = (request.bytes_max as usize).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+    let (page, progress) = progress.page(mdt, number, (bytes_max, mdt.searches.bytes_max())).await?;
+    match page.next {
+        Some(_) => mdt.searches.keep(number, progress),
+        None => mdt.searches.end(number),
     }
     Ok(Done::unchanged(Reply::Find(page)))
+}
+
+/// A search that goes on from where the request says.
+async fn begun(mdt: &Mdt, snapshot: Arc<Snapshot>, query: Expr, request: &Find) -> Result<Progress, Code> {
+    let judges_layouts = query.has(Test::is_of_layout);
+    let (request, mdt_index) = (request.clone(), mdt.store.label().target.index);
+    let search = Arc::new(Search { snapshot, query, judges_layouts, request, mdt: mdt_index });
+    let walk = mdt.rt.offload(move || Walk::new(search).begun()).await?;
+    Ok(Progress::new(walk))
 }
 
 /// What it takes of a page.
@@ -134,7 +139,11 @@ mod tests {
             let Some(next) = sum.next.take() else { break };
             meanwhile(round);
             (find.snapshot, find.behind) = (sum.snapshot, Some(next));
+            // What was found ahead is used up then, and is found again.
             let page = client.call(find.clone())?;
+            if page.next.is_some() {
+                assert_eq!(client.call(find.clone())?, page, "a page can be asked for again");
+            }
             sum.found.extend(page.found);
             sum.hidden.extend(page.hidden);
             (sum.visited, sum.next) = (sum.visited + page.visited, page.next);

@@ -17,13 +17,12 @@ use crate::mdt::{access, keys};
 /// Names of a file that are looked at to see whether the caller can reach it.
 const LINKS_MAX: usize = 100;
 
-/// What all jobs of a page know.
+/// What all jobs of a search know.
 pub(super) struct Search {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) query: Expr,
     pub(super) request: Find,
     pub(super) mdt: u32,
-    pub(super) bytes_max: usize,
     /// Whether something is asked of layouts.
     pub(super) judges_layouts: bool,
 }

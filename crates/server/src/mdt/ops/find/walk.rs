@@ -1,25 +1,21 @@
-//! The walk of a page: where it is in each directory from the start down, and what it takes of what the jobs find, in order.
+//! The walk of a search: where it is in each directory from the start down, and what it takes of what the jobs come by, in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::find::{Verdict, last_part};
-use proto::wire::messages::{FindPlace, Found, FoundPage};
+use proto::wire::messages::{Find, FindPlace, Found};
 use proto::{Code, Fid, FileKind, Name};
 use service::code_of;
 
-use super::candidate::{Candidates, Directory, Place, end_at, judge_all};
+use super::candidate::{Candidates, Directory, Place};
 use super::job::{Job, Looked, run_all, run_rows};
 use super::search::Search;
-use super::{DEPTH_MAX, JOB_ENTRIES, JOBS_MAX, after, bytes_of, name_in, path_below_start};
+use super::{DEPTH_MAX, JOB_ENTRIES, JOBS_MAX, after, name_in, path_below_start};
 use crate::mdt::inode::Inode;
 use crate::mdt::{Mdt, keys};
 
-/// Files that one page looks at, about: a request is done in a fraction of a second.
-const VISITS_MAX: u64 = 200_000;
-/// Files that are looked at before it is known how many of them are found.
-const BATCH_MIN: u64 = 4 * JOB_ENTRIES as u64;
 /// Directories that are looked at together at most.
 const DIRS_MAX: usize = 16 * JOBS_MAX;
 /// Directories of one directory that are known ahead.
@@ -27,20 +23,18 @@ const AHEAD_MAX: usize = 256;
 /// Entries that are passed in one step to find them.
 const PASSED_MAX: usize = 16_384;
 
-/// How far a page has come.
+/// How far it has come.
 pub(super) struct Walk {
     search: Arc<Search>,
     /// From the start down.
     levels: Vec<Level>,
-    page: FoundPage,
-    bytes: usize,
+    /// The start itself, if it is one of those that are searched, and whether the caller may not look into it.
+    start: (Option<Found>, bool),
     /// Entries that were looked at.
     visited: u64,
-    /// Those whose inodes were not looked at yet, and what the caller may not look into, each with where it lies among them.
+    /// What was come by lately and may be searched, and what the caller may not look into, each with where it lies among those.
     candidates: Vec<Candidates>,
     hidden: Vec<(Place, Bytes)>,
-    /// Where the next page begins, if this one has no room for all that was found.
-    cut: Option<FindPlace>,
     /// Directories that are looked at together.
     dirs: usize,
 }
@@ -64,89 +58,55 @@ struct Level {
 
 impl Walk {
     /// A walk that has not begun.
-    pub(super) fn new(search: Arc<Search>, snapshot: u64) -> Walk {
-        let page = FoundPage { snapshot, found: Vec::new(), visited: 0, hidden: Vec::new(), next: None };
+    pub(super) fn new(search: Arc<Search>) -> Walk {
         Walk {
             search,
             levels: Vec::new(),
-            page,
-            bytes: 0,
+            start: (None, false),
             visited: 0,
             candidates: Vec::new(),
             hidden: Vec::new(),
-            cut: None,
             dirs: JOBS_MAX,
         }
     }
 
-    /// What it found, and where the next page begins.
-    pub(super) fn page(self) -> FoundPage {
-        let next = match self.cut {
-            Some(place) => Some(place),
-            None => self.place(),
-        };
-        FoundPage { next, ..self.page }
+    /// What is searched.
+    pub(super) fn search(&self) -> &Arc<Search> {
+        &self.search
     }
 
-    /// Whether the page is done.
-    pub(super) fn is_done(&self) -> bool {
-        self.cut.is_some() || self.levels.is_empty() || self.is_full()
+    /// What was asked.
+    pub(super) fn request(&self) -> &Find {
+        &self.search.request
     }
 
-    fn is_full(&self) -> bool {
-        self.page.visited >= VISITS_MAX || self.bytes >= self.search.bytes_max
+    /// Entries that were looked at.
+    pub(super) fn visited(&self) -> u64 {
+        self.visited
     }
 
-    /// Where the walk is.
-    fn place(&self) -> Option<FindPlace> {
+    /// Where the walk is; `None` at its end.
+    pub(super) fn place(&self) -> Option<FindPlace> {
         let level = self.levels.last()?;
         Some(FindPlace { dir: level.dir.fid, descends: level.descends, name: level.after.clone() })
     }
 
-    /// Walks on for a while, and judges what it came by.
-    pub(super) async fn go_on(mut self, mdt: &Mdt) -> Result<Walk, Code> {
-        let until = (self.visited + self.batch()).min(VISITS_MAX);
+    /// The start, if it is one of those that are searched, and whether the caller may not look into it.
+    pub(super) fn take_start(&mut self) -> (Option<Found>, bool) {
+        std::mem::take(&mut self.start)
+    }
+
+    /// What it has come by, and what the caller may not look into, each with where it lies among those.
+    pub(super) fn take(&mut self) -> (Vec<Candidates>, Vec<(Place, Bytes)>) {
+        (std::mem::take(&mut self.candidates), std::mem::take(&mut self.hidden))
+    }
+
+    /// Walks on until it has looked at so many entries, about.
+    pub(super) async fn go_on(&mut self, mdt: &Mdt, until: u64) -> Result<(), Code> {
         while self.visited < until && !self.levels.is_empty() {
-            self = self.step(mdt).await?;
+            self.step(mdt).await?;
         }
-        let candidates = Arc::new(std::mem::take(&mut self.candidates));
-        let found = judge_all(mdt, &self.search, &candidates).await?;
-        self.take_all(&candidates, found)?;
-        Ok(self)
-    }
-
-    /// How many entries are looked at next: about as many as the page has room for, as far as that can be known.
-    fn batch(&self) -> u64 {
-        if self.visited == 0 {
-            return BATCH_MIN;
-        }
-        let room = self.search.bytes_max.saturating_sub(self.bytes) as u64;
-        let for_room = self.visited.saturating_mul(room) / (self.bytes as u64).max(1);
-        for_room.min(16 * self.visited).max(BATCH_MIN)
-    }
-
-    /// Takes what was found, in order, as far as there is room.
-    fn take_all(&mut self, candidates: &[Candidates], found: Vec<(Place, Found)>) -> Result<(), Code> {
-        let mut hidden = std::mem::take(&mut self.hidden).into_iter().peekable();
-        for (at, found) in found {
-            while let Some((_, below)) = hidden.next_if(|(before, _)| *before <= at) {
-                self.hide(below);
-            }
-            self.take(found);
-            if self.bytes >= self.search.bytes_max {
-                let (visited, next) = end_at(candidates, at)?;
-                (self.page.visited, self.cut) = (visited, Some(next));
-                return Ok(());
-            }
-        }
-        hidden.for_each(|(_, below)| self.hide(below));
-        self.page.visited = self.visited;
         Ok(())
-    }
-
-    fn hide(&mut self, below: Bytes) {
-        self.bytes += below.len();
-        self.page.hidden.push(below);
     }
 
     /// Goes to where the request says.
@@ -163,7 +123,7 @@ impl Walk {
 
     fn begin_at(&mut self, start: &Inode) -> Result<(), Code> {
         let search = self.search.clone();
-        (self.visited, self.page.visited) = (1, 1);
+        self.visited = 1;
         if search.request.depth_min == 0 {
             let path = &search.request.path;
             let subject = search.subject(last_part(path), path, start.kind());
@@ -174,13 +134,13 @@ impl Walk {
                 }
                 _ => Some(search.by_name(start.fid, start.kind(), Bytes::new())),
             };
-            found.into_iter().for_each(|found| self.take(found));
+            self.start.0 = found;
         }
         if !start.is_dir() || search.request.depth_max == 0 {
             return Ok(());
         }
         match search.may_read(start) {
-            Err(Code::AccessDenied) => self.page.hidden.push(Bytes::new()),
+            Err(Code::AccessDenied) => self.start.1 = true,
             other => {
                 other?;
                 let has_dirs = search.looks_below(start, 1);
@@ -219,23 +179,22 @@ impl Walk {
         Ok(())
     }
 
-    fn take(&mut self, found: Found) {
-        self.bytes += bytes_of(&found);
-        self.page.found.push(found);
-    }
-
     /// One step: a few jobs, and what comes of them.
-    async fn step(mut self, mdt: &Mdt) -> Result<Walk, Code> {
+    async fn step(&mut self, mdt: &Mdt) -> Result<(), Code> {
         let depth = self.levels.len() as u32;
-        let Some(level) = self.levels.last() else { return Ok(self) };
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
         if !level.descends {
             let jobs = level.ranges(&self.search, depth);
             let looked = run_all(mdt, jobs).await?;
             self.take_entries(looked);
-            return Ok(self);
+            return Ok(());
         }
         if level.ahead.is_empty() && !level.ahead_is_all {
-            return mdt.rt.offload(move || self.looked_ahead()).await;
+            let after = level.after.clone();
+            let (search, dir) = (self.search.clone(), level.dir.fid);
+            let ahead = mdt.rt.offload(move || look_ahead(&search, dir, after)).await?;
+            level.know(ahead);
+            return Ok(());
         }
         let next = level.ahead.iter().take(self.dirs);
         let mut jobs = next.map(|(name, fid)| Job {
@@ -263,11 +222,11 @@ impl Walk {
         }
         if rows.is_empty() {
             self.levels.pop();
-            return Ok(self);
+            return Ok(());
         }
         let looked = run_rows(mdt, rows, JOB_ENTRIES).await?;
         self.take_dirs(looked, asked);
-        Ok(self)
+        Ok(())
     }
 
     /// Takes the entries of the directory that were looked at, in order.
@@ -329,47 +288,43 @@ impl Walk {
         };
         self.dirs = dirs.clamp(1, DIRS_MAX);
     }
+}
 
-    /// Finds the directories among the entries of the directory that come next.
-    fn looked_ahead(mut self) -> Result<Walk, Code> {
-        let Some(level) = self.levels.last_mut() else { return Ok(self) };
-        let from = match &level.after {
-            Some(name) => after(&keys::entry(level.dir.fid, name)),
-            None => keys::entries_from(level.dir.fid, 0),
-        };
-        let (mut passed, mut last, mut is_damaged) = (0, None, false);
-        let ahead = &mut level.ahead;
-        let scan =
-            self.search.snapshot.scan(&from, &keys::entries_end(level.dir.fid), &mut |key, value, _| {
-                passed += 1;
-                let (name, entry) = (
-                    || name_in(key).and_then(|name| Name::new(Bytes::copy_from_slice(name)).ok()),
-                    keys::entry_of(value),
-                );
-                match entry {
-                    Some((fid, FileKind::Dir)) => match name() {
-                        Some(name) => ahead.push_back((name, fid)),
-                        None => is_damaged = true,
-                    },
-                    Some(_) => {}
-                    None => is_damaged = true,
-                }
-                let is_enough = ahead.len() >= AHEAD_MAX || passed >= PASSED_MAX;
-                last = if is_enough { name() } else { None };
-                !is_enough && !is_damaged
-            });
-        scan.map_err(|error| code_of(&error))?;
-        if is_damaged {
-            return Err(Code::Corrupt);
-        }
-        match last {
-            None => level.ahead_is_all = true,
-            // None of those that were passed was one.
-            Some(last) if level.ahead.is_empty() => level.after = Some(last),
+/// Directories of a directory that come next.
+struct Ahead {
+    dirs: VecDeque<(Name, Fid)>,
+    /// The last name that was looked at; `None` at the end of the directory.
+    last: Option<Name>,
+}
+
+/// Finds the directories among the entries behind `after`.
+fn look_ahead(search: &Search, dir: Fid, after_name: Option<Name>) -> Result<Ahead, Code> {
+    let from = match &after_name {
+        Some(name) => after(&keys::entry(dir, name)),
+        None => keys::entries_from(dir, 0),
+    };
+    let (mut passed, mut last, mut is_damaged) = (0, None, false);
+    let mut dirs = VecDeque::new();
+    let scan = search.snapshot.scan(&from, &keys::entries_end(dir), &mut |key, value, _| {
+        passed += 1;
+        let (name, entry) = (
+            || name_in(key).and_then(|name| Name::new(Bytes::copy_from_slice(name)).ok()),
+            keys::entry_of(value),
+        );
+        match entry {
+            Some((fid, FileKind::Dir)) => match name() {
+                Some(name) => dirs.push_back((name, fid)),
+                None => is_damaged = true,
+            },
             Some(_) => {}
+            None => is_damaged = true,
         }
-        Ok(self)
-    }
+        let is_enough = dirs.len() >= AHEAD_MAX || passed >= PASSED_MAX;
+        last = if is_enough { name() } else { None };
+        !is_enough && !is_damaged
+    });
+    scan.map_err(|error| code_of(&error))?;
+    if is_damaged { Err(Code::Corrupt) } else { Ok(Ahead { dirs, last }) }
 }
 
 impl Level {
@@ -385,6 +340,16 @@ impl Level {
             ahead: VecDeque::new(),
             ahead_is_all: false,
         }
+    }
+
+    fn know(&mut self, Ahead { dirs, last }: Ahead) {
+        match last {
+            None => self.ahead_is_all = true,
+            // None of those that were passed was one.
+            Some(last) if dirs.is_empty() => self.after = Some(last),
+            Some(_) => {}
+        }
+        self.ahead = dirs;
     }
 
     /// The next parts of its entries. Hashes are spread evenly, so each is about as large.
