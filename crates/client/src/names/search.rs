@@ -69,7 +69,7 @@ impl Names {
         }
         found.open = false;
         if find.wants & FIND_ENTRY != 0 {
-            found.entry = Some(Entry { attr, layout, xattrs, lock });
+            found.entry = Some(Box::new(Entry { attr, layout, xattrs, lock }));
         }
         Ok(Some(found))
     }

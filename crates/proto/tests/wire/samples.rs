@@ -184,7 +184,7 @@ fn found_page() -> FoundPage {
         fid: fid(2),
         mode: 0o100_000,
         open: true,
-        entry: Some(entry()),
+        entry: Some(Box::new(entry())),
         target: Some(Bytes::from_static(b"../c")),
     };
     FoundPage {

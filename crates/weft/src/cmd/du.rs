@@ -225,7 +225,7 @@ mod tests {
             inherits: false,
         };
         let entry = Entry { attr, layout: None, xattrs: false, lock: Granted::default() };
-        Found { path: Bytes::new(), fid, mode, open: false, entry: Some(entry), target: None }
+        Found { path: Bytes::new(), fid, mode, open: false, entry: Some(Box::new(entry)), target: None }
     }
 
     #[test]

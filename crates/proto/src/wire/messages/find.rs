@@ -78,8 +78,8 @@ wire_struct! {
         pub mode: u32,
         /// Whether it depends on what its objects say whether it is one of those: somebody writes it.
         pub open: bool,
-        /// Attributes and layout, if they were asked for or if it is open.
-        pub entry: Option<Entry>,
+        /// Attributes and layout, if they were asked for or if it is open. In a box: most have none, and there are many at a time.
+        pub entry: Option<Box<Entry>>,
         /// Target of a symbolic link, if that was asked for.
         pub target: Option<Bytes>,
     }

@@ -324,7 +324,12 @@ mod tests {
             fid,
             mode: 0o100_000,
             open: false,
-            entry: Some(Entry { attr, layout: Some(layout), xattrs: false, lock: Granted::default() }),
+            entry: Some(Box::new(Entry {
+                attr,
+                layout: Some(layout),
+                xattrs: false,
+                lock: Granted::default(),
+            })),
             target: None,
         }
     }

@@ -134,9 +134,9 @@ pub(super) async fn judge_all(
             judge_part(&search, &candidates, &by_fid[from..until])
         })
     });
-    for part in join_all(parts).await {
-        found.extend(part?);
-    }
+    let parts = join_all(parts).await.into_iter().collect::<Result<Vec<_>, Code>>()?;
+    found.reserve(parts.iter().map(Vec::len).sum());
+    parts.into_iter().for_each(|part| found.extend(part));
     found.sort_unstable_by_key(|(place, _)| *place);
     Ok(found)
 }

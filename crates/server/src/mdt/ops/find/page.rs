@@ -119,6 +119,7 @@ impl Progress {
         let (candidates, hidden) = self.walk.take();
         self.batch = Arc::new(candidates);
         let found = judge_all(mdt, self.walk.search(), &self.batch).await?;
+        self.ready.reserve(found.len() + hidden.len());
         let mut hidden = hidden.into_iter().peekable();
         // A page does not end with one of these: that they lie there is known of the entries behind them.
         let told =

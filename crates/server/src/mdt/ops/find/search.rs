@@ -137,7 +137,7 @@ impl Search {
         let (tells_entry, tells_target) = (found.open || wants & FIND_ENTRY != 0, self.wants_target(kind));
         if tells_entry || tells_target {
             let inode = decode()?;
-            found.entry = tells_entry.then(|| inode.entry());
+            found.entry = tells_entry.then(|| Box::new(inode.entry()));
             found.target = tells_target.then(|| inode.target.clone());
         }
         Ok(Some(found))

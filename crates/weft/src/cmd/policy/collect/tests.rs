@@ -40,7 +40,7 @@ fn found(n: u64, accessed: i64) -> Found {
         fid: fid(n),
         mode: 0o100_000,
         open: false,
-        entry: Some(Entry { attr, layout: Some(layout), xattrs: false, lock: Granted::default() }),
+        entry: Some(Box::new(Entry { attr, layout: Some(layout), xattrs: false, lock: Granted::default() })),
         target: None,
     }
 }
