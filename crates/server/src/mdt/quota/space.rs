@@ -4,6 +4,9 @@
 //! What a client held and holds no more lies on a target, so it counts as spent until the targets are asked again. No sum is too small
 //! that way, whatever is answered when; and nobody is refused before the targets were asked.
 //!
+//! A target that does not answer has what it had, and what else clients sent since then, as far as the others do not have that. It cannot have
+//! got more once it is away.
+//!
 //! What a client holds of a pool it tells apart, if the owner has a limit there: its OSTs' sums and that are what the owner has come to in the
 //! pool. Which OSTs these are is looked up when the sum is made, so a pool that changes has another sum at once.
 
@@ -29,6 +32,8 @@ pub const FREE_TIME: Duration = Duration::from_secs(3);
 const AGE_MAX: Duration = Duration::from_secs(5);
 /// Of what is left a client gets one part in so many, if it wants more than it needs: others may need some, too.
 const PART: u64 = 8;
+/// What clients sent until so long after a target did not answer first may lie there.
+const SILENT_MAX: Duration = Duration::from_secs(10);
 /// More than any client has in its memory, in bytes: what one says it holds counts no further, so that sums stay sums.
 const HELD_MAX: u64 = 1 << 48;
 /// How many ask the targets at a time.
@@ -85,6 +90,11 @@ struct Known {
     asked_at: Option<Time>,
     /// The number of that question: of two that pass each other the later one counts.
     asked: u64,
+    /// Since when some do not answer, and what the others had when all did.
+    silent_since: Option<Time>,
+    had: BTreeMap<DataTarget, u64>,
+    /// How much more these had when [`Flow::unsure`] was counted.
+    grown: BTreeMap<DataTarget, u64>,
 }
 
 /// What is on its way to targets, in bytes.
@@ -94,8 +104,12 @@ struct Flow {
     held: u64,
     /// All that they held and hold no more. It only grows.
     ended: u64,
-    /// How far that is in what the targets said, for certain.
+    /// How far that is in what the targets said, for certain: but for what is `unsure`.
     told: u64,
+    /// How far it was in that when all of them answered.
+    told_by_all: u64,
+    /// What ended since then, and may lie on targets that do not answer.
+    unsure: u64,
 }
 
 impl Flow {
@@ -108,13 +122,52 @@ impl Flow {
 impl Known {
     /// What the owner may have come to, at most: on all targets, or in a pool on its `members`.
     fn sum(&self, pool: &Pool, members: Option<&BTreeSet<OstIndex>>) -> u64 {
-        let flow = self.flows.get(pool).map_or(0, |flow| flow.held.saturating_add(flow.spent()));
         let is_meant = |target: DataTarget| match members {
             None => true,
             Some(members) => target.ost().is_some_and(|ost| members.contains(&ost)),
         };
-        let used = self.used.iter().filter(|(target, _)| is_meant(**target));
-        used.fold(flow, |sum, (_, used)| sum.saturating_add(*used))
+        let of_all = |bytes: &BTreeMap<DataTarget, u64>| {
+            let meant = bytes.iter().filter(|(target, _)| is_meant(**target));
+            meant.fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        };
+        let flow = self.flows.get(pool).map_or(0, |flow| {
+            let unsure = flow.unsure.saturating_sub(of_all(&self.grown));
+            flow.held.saturating_add(flow.spent()).saturating_add(unsure)
+        });
+        flow.saturating_add(of_all(&self.used))
+    }
+
+    /// The targets have answered, or some of them have.
+    fn learn(&mut self, targets: &[TargetUsage], question: Question) {
+        (self.asked_at, self.asked) = (Some(question.at), question.number);
+        // A target that is not asked any more is none of the file system's.
+        let before = std::mem::take(&mut self.used);
+        let of = |of: &TargetUsage| Some((of.target, of.bytes.or_else(|| before.get(&of.target).copied())?));
+        self.used = targets.iter().filter_map(of).collect();
+        let answered = || targets.iter().filter_map(|of| Some((of.target, of.bytes?)));
+        let is_whole = answered().count() == targets.len();
+        let silent_since = self.silent_since.get_or_insert(question.at);
+        let is_unsure = !is_whole && question.at - *silent_since <= SILENT_MAX;
+        if is_whole {
+            (self.silent_since, self.had) = (None, self.used.clone());
+        }
+        if is_whole || is_unsure {
+            let had = &mut self.had;
+            let grown = |(target, now): (DataTarget, u64)| {
+                (target, now.saturating_sub(*had.entry(target).or_insert(now)))
+            };
+            self.grown = answered().map(grown).collect();
+        }
+        for (pool, ended) in question.ended {
+            let Some(flow) = self.flows.get_mut(&pool) else { continue };
+            flow.told = flow.told.max(ended);
+            if is_whole {
+                flow.told_by_all = flow.told_by_all.max(ended);
+            }
+            if is_whole || is_unsure {
+                flow.unsure = ended.saturating_sub(flow.told_by_all);
+            }
+        }
     }
 }
 
@@ -132,7 +185,13 @@ impl State {
         for owner in owners_of(of) {
             let flows = &mut self.owners.entry(owner).or_default().flows;
             // A question about one of the same name that was forgotten tells nothing of this one.
-            let flow = flows.entry(pool.clone()).or_insert(Flow { held: 0, ended: all, told: all });
+            let flow = flows.entry(pool.clone()).or_insert(Flow {
+                held: 0,
+                ended: all,
+                told: all,
+                told_by_all: all,
+                unsure: 0,
+            });
             flow.held = flow.held.saturating_sub(before).saturating_add(held);
             flow.ended = flow.ended.saturating_add(ended);
         }
@@ -170,18 +229,7 @@ impl State {
         if question.number < known.asked {
             return;
         }
-        for (pool, ended) in question.ended {
-            if let Some(flow) = known.flows.get_mut(&pool) {
-                flow.told = flow.told.max(ended);
-            }
-        }
-        (known.asked_at, known.asked) = (Some(question.at), question.number);
-        // A target that is not asked any more is none of the file system's.
-        let before = std::mem::take(&mut known.used);
-        known.used = targets
-            .iter()
-            .filter_map(|of| Some((of.target, of.bytes.or_else(|| before.get(&of.target).copied())?)))
-            .collect();
+        known.learn(targets, question);
     }
 
     /// Whether the targets were asked about the owner at `since` or later.
@@ -425,7 +473,43 @@ mod tests {
         assert!(state.is_known_since((USER, 7), Time(5)) && !state.is_known_since((USER, 7), Time(6)));
         let question = state.ask((USER, 7), Time(9));
         state.learn((USER, 7), &said(None), question);
-        assert_eq!(sum(&state, (USER, 7)), 90 + 60, "who does not answer has what it had");
+        assert_eq!(
+            sum(&state, (USER, 7)),
+            90 + 60 + 20,
+            "who does not answer has what it had, and what came since"
+        );
+    }
+
+    /// An OST was killed: what it had got since its last answer was permitted once more.
+    #[test]
+    fn what_a_silent_target_got_before_counts() {
+        let mut state = State::default();
+        let write = |state: &mut State, bytes| {
+            state.tell(1, [7, 8, 0], &None, bytes);
+            state.tell(1, [7, 8, 0], &None, 0);
+        };
+        let ask = |state: &mut State, at_s: u64, bytes: [Option<u64>; 2]| {
+            let at = Time(at_s * 1_000_000_000);
+            let question = state.ask((USER, 7), at);
+            let of = |ost: u32| TargetUsage { target: OstIndex(ost).into(), bytes: bytes[ost as usize] };
+            state.learn((USER, 7), &[of(0), of(1)], question);
+            sum(state, (USER, 7))
+        };
+        write(&mut state, 100);
+        assert_eq!(ask(&mut state, 1, [Some(60), Some(40)]), 100);
+        // Of these 50 the first has told of 20.
+        write(&mut state, 50);
+        assert_eq!(ask(&mut state, 3, [Some(80), None]), 80 + 40 + 30);
+        // The second one may have got some of it right before it went.
+        write(&mut state, 10);
+        assert_eq!(ask(&mut state, 5, [Some(80), None]), 80 + 40 + 40);
+        // All else can only be on the first, which may lose some, too.
+        write(&mut state, 1000);
+        assert_eq!(ask(&mut state, 60, [Some(1080), None]), 1080 + 40 + 40);
+        assert_eq!(ask(&mut state, 61, [Some(5), None]), 5 + 40 + 40);
+        assert_eq!(ask(&mut state, 62, [Some(5), Some(75)]), 80);
+        write(&mut state, 7);
+        assert_eq!(ask(&mut state, 99, [Some(5), None]), 80 + 7, "it went again");
     }
 
     /// Two clients asked at the limit of a pool, and the older answers came last: what was written meanwhile was permitted twice.
