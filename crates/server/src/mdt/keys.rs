@@ -45,6 +45,9 @@ pub const HSM_ACTION: u8 = MDT + 18;
 /// `[QUOTA_POOL][part: 1][kind: 1][id: 4][pool]`: what an owner may have of a pool, or all of a kind.
 pub const QUOTA_POOL: u8 = MDT + 19;
 
+/// `[USED][kind: 1][id: 4]`: what OSTs said last that an owner with limits has.
+pub const USED: u8 = MDT + 20;
+
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
 /// Version of the format of an open file's value.
@@ -66,6 +69,19 @@ pub fn quota(kind: u8, id: u32) -> Bytes {
     let mut key = vec![QUOTA, kind];
     key.extend_from_slice(&id.to_be_bytes());
     key.into()
+}
+
+/// Key of what OSTs said last of an owner.
+pub fn used((kind, id): (u8, u32)) -> Bytes {
+    [&[USED, kind][..], &id.to_be_bytes()].concat().into()
+}
+
+/// The owner in such a key.
+pub fn used_of(key: &[u8]) -> Option<(u8, u32)> {
+    match *key {
+        [USED, kind, ref id @ ..] => Some((kind, u32::from_be_bytes(id.try_into().ok()?))),
+        _ => None,
+    }
 }
 
 /// Key of what holds for all owners of a kind.

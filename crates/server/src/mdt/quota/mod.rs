@@ -8,6 +8,7 @@
 //! the OSTs of pools.
 
 mod kept;
+mod last;
 mod limit;
 mod pools;
 mod space;
@@ -141,7 +142,7 @@ impl Quotas {
         table.free_until = env.rt.now() + space::FREE_TIME;
         Ok(Quotas {
             usage: Usage::new(env, objects, data),
-            space: Space::default(),
+            space: Space::open(&env.store)?,
             rt: env.rt.clone(),
             store: env.store.clone(),
             stop: env.stop.clone(),

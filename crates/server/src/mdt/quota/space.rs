@@ -21,8 +21,9 @@ use rt::Time;
 use rt::sync::Semaphore;
 use service::code_of;
 use store::sums::{OwnerList, owners};
-use store::{Batch, Change};
+use store::{Batch, Change, Store, StoreError};
 
+use super::last::{self, Used};
 use super::table::{Pool, Slot, Table};
 use super::{Most, Quotas, deadline_change};
 
@@ -42,7 +43,7 @@ const ASKING_MAX: usize = 16;
 const PARTS_MAX: usize = 1 << 20;
 
 /// One of `QUOTA_*`, and a number.
-type Owner = (u8, u32);
+pub(super) type Owner = (u8, u32);
 
 /// What clients hold, and where owners are with that.
 #[derive(Default)]
@@ -84,17 +85,18 @@ struct Question {
 struct Known {
     /// What clients have of it, on all targets and in pools.
     flows: BTreeMap<Pool, Flow>,
-    /// What each target has said last.
-    used: BTreeMap<DataTarget, u64>,
+    /// What each target has said last, and what of that is kept over a restart.
+    used: Used,
+    kept: Used,
     /// When they were asked.
     asked_at: Option<Time>,
     /// The number of that question: of two that pass each other the later one counts.
     asked: u64,
     /// Since when some do not answer, and what the others had when all did.
     silent_since: Option<Time>,
-    had: BTreeMap<DataTarget, u64>,
+    had: Used,
     /// How much more these had when [`Flow::unsure`] was counted.
-    grown: BTreeMap<DataTarget, u64>,
+    grown: Used,
 }
 
 /// What is on its way to targets, in bytes.
@@ -126,7 +128,7 @@ impl Known {
             None => true,
             Some(members) => target.ost().is_some_and(|ost| members.contains(&ost)),
         };
-        let of_all = |bytes: &BTreeMap<DataTarget, u64>| {
+        let of_all = |bytes: &Used| {
             let meant = bytes.iter().filter(|(target, _)| is_meant(**target));
             meant.fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes))
         };
@@ -198,14 +200,23 @@ impl State {
         self.ended = all.saturating_add(ended);
     }
 
-    /// Nothing of an owner is limited in `pool`, or at all.
-    fn forget(&mut self, owner: Owner, pool: &Pool) {
-        if let Some(known) = self.owners.get_mut(&owner) {
-            known.flows.remove(pool);
-            if known.flows.is_empty() {
-                self.owners.remove(&owner);
-            }
+    /// Nothing of an owner is limited in `pool`, or at all: then nothing is kept of it.
+    fn forget(&mut self, owner: Owner, pool: &Pool) -> Option<Change> {
+        let known = self.owners.get_mut(&owner)?;
+        known.flows.remove(pool);
+        if !known.flows.is_empty() {
+            return None;
         }
+        let known = self.owners.remove(&owner)?;
+        (!known.kept.is_empty()).then(|| last::forget(owner))
+    }
+
+    /// What is to be kept of what the targets said of the owner.
+    fn to_keep(&mut self, owner: Owner) -> Option<Change> {
+        let known = self.owners.get_mut(&owner).filter(|known| known.silent_since.is_none())?;
+        let change = last::change(owner, &known.used, &known.kept)?;
+        known.kept = known.used.clone();
+        Some(change)
     }
 
     /// The session is over.
@@ -333,9 +344,24 @@ impl Quotas {
                 state.ask(*owner, self.rt.now())
             };
             let targets = self.usage.of(*owner).await?;
-            self.space.state.lock().learn(*owner, &targets, question);
+            let mut state = self.space.state.lock();
+            state.learn(*owner, &targets, question);
+            // Clients that recover repeat their changes before there are new ones.
+            let change = if self.recovery.is_active() { None } else { state.to_keep(*owner) };
+            drop(state);
+            self.keep(change.into_iter().collect());
         }
         Ok(())
+    }
+
+    /// Keeps it over a restart. What cannot be kept is asked for again then.
+    fn keep(&self, changes: Vec<Change>) {
+        if changes.is_empty() || self.recovery.is_active() {
+            return;
+        }
+        if let Err(error) = self.store.commit(Batch { changes, ..Batch::default() }) {
+            tracing::warn!(%error, "what an owner has is not written down");
+        }
     }
 
     /// The answer, if what the targets said at `since` or later permits it.
@@ -354,7 +380,8 @@ impl Quotas {
             owners.iter().copied().filter(|owner| is_there && is_limited(owner)).collect();
         if limited.is_empty() {
             state.tell(session, of, pool, 0);
-            owners.iter().for_each(|owner| state.forget(*owner, pool));
+            let changes = owners.iter().filter_map(|owner| state.forget(*owner, pool)).collect();
+            self.keep(changes);
             table.free_until = table.free_until.max(self.rt.now() + FREE_TIME);
             return Ok(Answer::Told(SpaceHeld { free_ms: FREE_MS, ..NOTHING }));
         }
@@ -429,6 +456,14 @@ enum Left {
 }
 
 impl Space {
+    /// With what was kept.
+    pub fn open(store: &Store) -> Result<Space, StoreError> {
+        let known =
+            |(owner, used): (Owner, Used)| (owner, Known { kept: used.clone(), used, ..Known::default() });
+        let owners = last::load(store)?.into_iter().map(known).collect();
+        Ok(Space { state: Mutex::new(State { owners, ..State::default() }), asking: Asking::default() })
+    }
+
     /// The session is over: what it held is written, or never will be.
     pub fn ended(&self, session: u64) {
         self.state.lock().end(session);
