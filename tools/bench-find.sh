@@ -84,7 +84,7 @@ both() {
   shift 2
   timed "$label" lfs "$LFS" find "$dir" -newer "$dir/stamp" "$@"
   timed "$label" find find "$dir" -ignore_readdir_race -newer "$dir/stamp" "$@"
-  cmp <(grep -v /churn/ "$work/lfs" | sort) <(grep -v /churn/ "$work/find" | sort) >&2
+  cmp <(grep -v /churn/ "$work/lfs" | sort) <(grep -v /churn/ "$work/find" | sort) >&2 || { echo "they find other names on $label" >&2; exit 1; }
   echo "$label found $(grep -vc /churn/ "$work/lfs")"
 }
 measure() {
@@ -97,6 +97,7 @@ measure() {
     both "$where:size" "$dir" -size 3901c
   done
   kill "$churn"
+  wait "$churn"
   churn=
 }
 
@@ -106,11 +107,11 @@ echo "$files files, $rounds rounds"
 for where in ${WHERE:-up tcp}; do
   if [ "$where" = up ]; then
     mkdir -p "$work/up"
-    "$WEFT" up "$work/up" --data "$work/data" --fsname "$fsname" > "$work/start.log" 2>&1 || { cat "$work/start.log"; exit 1; }
+    "$WEFT" up "$work/up" --data "$work/data" --fsname "$fsname" > "$work/start.log" 2>&1 || { cat "$work/start.log" >&2; exit 1; }
     measure up "$work/up"
     "$WEFT" down "$work/up" > /dev/null
   else
-    two_up > "$work/start.log" 2>&1 || { cat "$work/start.log"; exit 1; }
+    two_up > "$work/start.log" 2>&1 || { cat "$work/start.log" >&2; exit 1; }
     measure tcp "$two_a"
   fi
 done > "$work/times"

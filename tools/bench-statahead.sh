@@ -12,10 +12,9 @@ net=n$fsname
 mnt=$work/mnt
 second=$work/second
 LCTL=$(dirname "$WEFT")/lctl
-slow=
 leave() {
   umount -l "$second" 2>/dev/null
-  [ -z "$slow" ] || kill "$slow" 2>/dev/null
+  [ ! -s "$work/slow" ] || kill "$(cat "$work/slow")" 2>/dev/null
   "$WEFT" down "$mnt" >/dev/null 2>&1
   ip netns del "$net" 2>/dev/null
   rm -rf --one-file-system "$work" "/etc/weft/$fsname".*.key
@@ -34,10 +33,11 @@ seq -f "$mnt/listed/name%.0f" "$entries" | xargs -n 2000 touch
 
 # over OPERATION COMMAND...: the command on a new mount over the link; a line "SECONDS REQUESTS", of this operation (a number of docs/wire.md).
 over() {
-  local operation=$1 start end daemon most count
+  local operation=$1 start end daemon most count slow
   shift
   python3 "$top/tests/slowlink.py" "/run/netns/$net" "${port##*:}" "$delay" "$operation" "$work/most" > "$work/slowlink" & slow=$!
-  timeout 10 bash -c "until grep -q ready '$work/slowlink'; do sleep 0.05; done"
+  echo "$slow" > "$work/slow"
+  timeout 10 bash -c "until grep -q ready '$work/slowlink'; do sleep 0.05; done" || exit 1
   nsenter --net="/run/netns/$net" "$WEFT" mount "$address:/$fsname" "$second"
   daemon=$(daemon_pid "$second")
   start=$(date +%s%N)
@@ -47,7 +47,7 @@ over() {
   timeout 20 tail -s 0.1 --pid="$daemon" -f /dev/null
   kill "$slow"
   wait "$slow"
-  slow=
+  : > "$work/slow"
   read -r most count < "$work/most"
   echo "$(((end - start) / 10000000)) $count"
 }
@@ -65,9 +65,12 @@ PY
 seconds() { echo "$(($1 / 100)).$(printf %02d $(($1 % 100)))"; }
 
 echo "weft $(git -C "$top" rev-parse --short HEAD), Linux $(uname -r), $(nproc) cores, load $(cut -d' ' -f1-3 /proc/loadavg), delay $delay ms, engine $WEFT_FUSE_ENGINE"
-read -r listed requests <<< "$(over 23 ls -lU "$second/listed")"
+over 23 ls -lU "$second/listed" > "$work/figures" || exit 1
+read -r listed requests < "$work/figures"
 echo "ls -l of $entries: $(seconds "$listed") s, $requests requests READDIR with attributes: $((entries / requests)) entries in each"
-read -r listed_again _ <<< "$(over 23 ls -l "$second/listed")"
+over 23 ls -l "$second/listed" > "$work/figures" || exit 1
+read -r listed_again _ < "$work/figures"
 echo "ls -l in order of the names: $(seconds "$listed_again") s"
-read -r alone requests <<< "$(over 22 each)"
+over 22 each > "$work/figures" || exit 1
+read -r alone requests < "$work/figures"
 echo "each by its name: $(seconds "$alone") s, $requests lookups: $((alone / (listed > 0 ? listed : 1))) times as long"

@@ -501,18 +501,22 @@ t_idle_sessions() {
   has() { [ "$(to_osts)" = "$1" ]; }
   [ "$(lctl get_param -n 'osc.*.idle_timeout' | sort -u)" = 20 ]
   must_fail 22 lctl set_param 'osc.*.idle_timeout=-1'
-  lctl set_param 'osc.*.idle_timeout=2' "$ost.lru_max_age=1s" > /dev/null
-  until_true 60 has 0
+  soon() { lctl set_param 'osc.*.idle_timeout=2' "$ost.lru_max_age=1s" > /dev/null; }
+  late() { lctl set_param 'osc.*.idle_timeout=20' "$ost.lru_max_age=600s" > /dev/null; }
+  soon
+  until_true 60 has 0 || { late; return 1; }
+  late
   "$LFS" setstripe -c 1 "$two_a/idle"
   echo text > "$two_a/idle"
   "$WEFT" sync "$two_a"
   has 1
-  until_true 60 has 0
+  soon
+  until_true 60 has 0 || { late; return 1; }
+  late
   # Nothing is missed, and nothing needs to be done by hand.
   [ "$(cat "$two_b/idle")" = text ]
   echo more >> "$two_a/idle"
   has 1
-  lctl set_param 'osc.*.idle_timeout=20' "$ost.lru_max_age=600s" > /dev/null
 }
 
 t_health() {

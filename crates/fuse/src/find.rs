@@ -60,6 +60,9 @@ impl Questions {
         }
         let find = self.of(caller, name)?;
         let page = client.names().search(caller, &find).await?;
+        if page.next.is_none() {
+            self.asked.take(caller.uid, &name.to_owned());
+        }
         let mut bytes = Vec::new();
         page.put_fields(&mut bytes);
         Ok(bytes)

@@ -29,9 +29,9 @@ impl<K: PartialEq, T> Remembered<K, T> {
         all.push_back(One { uid, key, value });
         if all.len() > self.count_max {
             let count = |uid| all.iter().filter(|one| one.uid == uid).count();
-            // Of users that have as much the one that comes last: it said something right now.
-            let most = all.iter().max_by_key(|one| count(one.uid)).map(|one| one.uid);
-            let oldest = all.iter().position(|one| Some(one.uid) == most);
+            let most = all.iter().map(|one| count(one.uid)).max();
+            // Of users that have as much the one that spoke first.
+            let oldest = all.iter().position(|one| Some(count(one.uid)) == most);
             oldest.and_then(|at| all.remove(at));
         }
     }
@@ -60,6 +60,13 @@ impl<K: PartialEq, T> One<K, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_users_the_oldest_goes() {
+        let said = Remembered::new(4);
+        (0..6).for_each(|uid| said.put(uid, "a", uid));
+        assert_eq!([0, 1, 2, 5].map(|uid| said.take(uid, &"a")), [None, None, Some(2), Some(5)]);
+    }
 
     #[test]
     fn who_says_much_pushes_out_what_it_said_itself() {

@@ -74,9 +74,9 @@ impl Admin {
             idle_max.map_or(0, |idle_max| idle_max.as_secs())
         };
         let set = move |text: &str| -> Setting<'a> {
-            let seconds = text.trim().parse::<u32>();
+            let seconds = text.trim().parse::<u32>().ok().filter(|seconds| *seconds < u32::MAX);
             Box::pin(async move {
-                let (Ok(seconds), Ok(ost)) = (seconds, ost) else { return Err(Code::Invalid.into()) };
+                let (Some(seconds), Ok(ost)) = (seconds, ost) else { return Err(Code::Invalid.into()) };
                 resting.set_idle_max(ost, (seconds > 0).then(|| Duration::from_secs(seconds.into())));
                 Ok(())
             })

@@ -131,7 +131,8 @@ impl Idle {
         match state {
             State { holds: true, age_max, .. } if now - unused.since >= age_max => {
                 // When that is done, the session rests.
-                self.plan(ost, Unused { since: now, look_at: soon });
+                // What is in use is looked at again.
+                self.plan(ost, Unused { since: now, look_at: now + idle_max.min(age_max) });
                 Due::GiveBack
             }
             State { holds: true, age_max, .. } => {
@@ -263,20 +264,32 @@ impl Resting {
     /// The same at the end, when nothing is held any more and nobody looks.
     pub(crate) fn rest_all(self: &Arc<Self>) {
         if self.rests_all.swap(true, Ordering::AcqRel) {
-            return;
+            // Some may end earlier than those that it knows of.
+            return self.changed.notify_one();
         }
         let resting = self.clone();
         self.rt.spawn(async move {
-            while let Some(end) = resting.first_end() {
-                let left = end.max(resting.rt.now()) - resting.rt.now();
-                let rested = resting.rt.timeout(left, resting.changed.notified());
-                if unless(resting.lease.ended(), rested).await.is_none() || resting.lease.is_on() {
-                    break;
+            loop {
+                resting.rest_at_their_ends().await;
+                resting.rests_all.store(false, Ordering::Release);
+                // Others that came right now have left it to this one.
+                let is_wanted = !resting.lease.is_on() && resting.first_end().is_some();
+                if !is_wanted || resting.lease.is_closed() || resting.rests_all.swap(true, Ordering::AcqRel) {
+                    return;
                 }
-                resting.rest_sessions(resting.take_ended());
             }
-            resting.rests_all.store(false, Ordering::Release);
         });
+    }
+
+    async fn rest_at_their_ends(self: &Arc<Self>) {
+        while let Some(end) = self.first_end() {
+            let left = end.max(self.rt.now()) - self.rt.now();
+            let rested = self.rt.timeout(left, self.changed.notified());
+            if unless(self.lease.ended(), rested).await.is_none() || self.lease.is_on() {
+                return;
+            }
+            self.rest_sessions(self.take_ended());
+        }
     }
 
     fn take_ended(&self) -> Vec<DataTarget> {

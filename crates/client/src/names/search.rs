@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto::find::{Expr, Subject, Verdict, last_part, path_below};
 use proto::wire::messages::{Entry, FIND_ENTRY, Find, Found, FoundPage};
-use proto::{Attr, Code, FileKind};
+use proto::{Attr, Code, Cred, FileKind};
 use rt::wait::join_all;
 
 use crate::names::Names;
@@ -35,9 +35,12 @@ impl Names {
     }
 
     async fn ask_for_page(&self, caller: &Caller, find: &Find) -> Result<FoundPage> {
+        // A page that has to be asked for again with them would have been looked for in vain.
+        let groups = if caller.uid == 0 { Vec::new() } else { (caller.groups)() };
+        let with_groups = |cred| Find { cred: Cred { groups: Some(groups.clone()), ..cred }, ..find.clone() };
         for _ in 0..TRIES_MAX {
             self.ahead.all_settled().await;
-            let asked = self.targets.ask(find.start, caller, |cred| Find { cred, ..find.clone() }).await;
+            let asked = self.targets.ask(find.start, caller, with_groups).await;
             match asked {
                 Err(Error::Refused(Code::Busy)) => self.data.rt.sleep(BUSY_PAUSE).await,
                 asked => return Ok(asked?.reply),

@@ -86,23 +86,38 @@ impl Searches {
         self.pages.acquire().await.ok()
     }
 
-    /// Bytes of what a search may find ahead.
+    /// Bytes of what a search may find ahead: what others leave, and little of that.
     pub fn bytes_max(&self) -> u64 {
+        let most = self.most();
+        let kept = kept(&self.open.lock());
+        most.min((KEPT_MAX * most).saturating_sub(kept) / 2)
+    }
+
+    fn most(&self) -> u64 {
         (self.rt.memory_bytes() / MEMORY_PART).min(BYTES_MAX)
     }
 
-    /// What was kept of the search.
-    pub fn take(&self, number: u64) -> Option<Progress> {
-        self.open.lock().get_mut(&number)?.progress.take().map(|(progress, _)| progress)
+    /// What was kept of the search, if it is what is `wanted`.
+    pub fn take(&self, number: u64, wanted: impl FnOnce(&Progress) -> bool) -> Option<Progress> {
+        let mut open = self.open.lock();
+        let search = open.get_mut(&number)?;
+        search.used = self.rt.now();
+        let (progress, _) = search.progress.take_if(|(progress, _)| wanted(progress))?;
+        Some(progress)
     }
 
     /// Keeps it for the next page, if there is room.
     pub fn keep(&self, number: u64, progress: Progress) {
-        let bytes = progress.memory() as u64;
+        let bytes = progress.memory();
         let mut open = self.open.lock();
-        let kept: u64 = open.values().filter_map(|open| open.progress.as_ref()).map(|(_, bytes)| bytes).sum();
-        if let Some(open) = open.get_mut(&number).filter(|_| kept + bytes <= KEPT_MAX * self.bytes_max()) {
-            open.progress = Some((progress, bytes));
+        let has_room = kept(&open) + bytes <= KEPT_MAX * self.most();
+        let Some(search) = open.get_mut(&number) else { return };
+        search.used = self.rt.now();
+        if has_room {
+            let before = search.progress.replace((progress, bytes));
+            // That may be large.
+            drop(open);
+            drop(before);
         }
     }
 
@@ -122,7 +137,9 @@ impl Searches {
         if now - oldest.used < IDLE_MIN {
             return Err(Code::Busy);
         }
-        open.remove(&number);
+        let ended = open.remove(&number);
+        drop(open);
+        drop(ended);
         Ok(())
     }
 
@@ -130,8 +147,13 @@ impl Searches {
     fn forget(&self) -> bool {
         let now = self.rt.now();
         let mut open = self.open.lock();
-        open.retain(|_, search| now - search.used < IDLE_MAX);
-        !open.is_empty()
+        let idle = |(number, search): (&u64, &Open)| (now - search.used >= IDLE_MAX).then_some(*number);
+        let idle: Vec<u64> = open.iter().filter_map(idle).collect();
+        let ended: Vec<Open> = idle.iter().filter_map(|number| open.remove(number)).collect();
+        let some_are_left = !open.is_empty();
+        drop(open);
+        drop(ended);
+        some_are_left
     }
 
     /// Searches under way.
@@ -139,6 +161,11 @@ impl Searches {
     pub fn count(&self) -> usize {
         self.open.lock().len()
     }
+}
+
+/// Bytes of what is kept of all searches.
+fn kept(open: &BTreeMap<u64, Open>) -> u64 {
+    open.values().filter_map(|search| search.progress.as_ref()).map(|(_, bytes)| bytes).sum()
 }
 
 /// Runs as long as there are searches.

@@ -79,7 +79,7 @@ pub fn run(arguments: Arguments) -> Outcome {
                 let made = make_directory(&directory)?;
                 let keys = make_keys(&rt, &fsname, key.as_deref());
                 if keys.is_err() {
-                    made.iter().for_each(|directory| drop(fs::remove_dir(directory)));
+                    take_away(&made);
                 }
                 Some(keys?)
             }
@@ -194,12 +194,18 @@ fn may_be_empty(directory: &Path) -> bool {
 /// Makes the directory, and gives what it made, that and those above it that were missing.
 fn make_directory(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let missing = directory.ancestors().take_while(|above| !above.exists());
-    let missing = missing.map(Path::to_path_buf).collect();
+    let missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
     fs::create_dir_all(directory).map_err(|error| {
+        take_away(&missing);
         let why = crate::control::describe(&error);
         Failure::new(format!("{} cannot be formatted: {why}", directory.display()))
     })?;
     Ok(missing)
+}
+
+/// Removes directories that were just made, the last one first; those with something in them stay.
+fn take_away(made: &[PathBuf]) {
+    made.iter().for_each(|directory| drop(fs::remove_dir(directory)));
 }
 
 /// Makes both keys of a file system, where they are missing: the servers' and the clients'.

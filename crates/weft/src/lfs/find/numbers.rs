@@ -95,10 +95,8 @@ fn said_within(mut command: Command, limit: Duration) -> Option<Vec<u8>> {
         let _ = sender.send(read.map(|_| bytes));
     });
     let said = said.recv_timeout(limit).ok().and_then(Result::ok);
-    if said.is_none() {
-        // It may have ended right now.
-        let _ = child.kill();
-    }
+    // It has said all, or has had its time; it may have ended.
+    let _ = child.kill();
     child.wait().ok()?;
     said
 }

@@ -21,22 +21,29 @@ const GAP_MAX: u32 = 64;
 const GAP_MEAN_MAX: usize = 5;
 const RUN_MIN: usize = 32;
 
+/// Bytes that one takes that was found, about, without its path, and what is told of it besides if that was asked for.
+const FOUND_BYTES: usize = 160;
+const ENTRY_BYTES: usize = 512;
+
 /// A directory of the walk.
 pub(super) struct Directory {
     pub(super) fid: Fid,
     /// Its path below the start.
     pub(super) below: Vec<u8>,
-    /// Its path as it is printed, up to where a name goes.
-    pub(super) printed: Vec<u8>,
 }
 
 impl Directory {
-    pub(super) fn new(search: &Search, fid: Fid, below: Vec<u8>) -> Directory {
-        let mut printed = path_below(&search.request.path, &below);
+    pub(super) fn new(fid: Fid, below: Vec<u8>) -> Directory {
+        Directory { fid, below }
+    }
+
+    /// Its path as it is printed, up to where a name goes.
+    pub(super) fn printed(&self, search: &Search) -> Vec<u8> {
+        let mut printed = path_below(&search.request.path, &self.below);
         if !printed.ends_with(b"/") {
             printed.push(b'/');
         }
-        Directory { fid, below, printed }
+        printed
     }
 }
 
@@ -78,9 +85,12 @@ impl Candidates {
         self.all.is_empty()
     }
 
-    /// Bytes of memory that they take, about.
-    pub(super) fn memory(&self) -> usize {
-        self.names.capacity() + self.all.capacity() * size_of::<Candidate>() + size_of::<Self>()
+    /// Bytes of memory that they take, about, and that they would take if all were found.
+    pub(super) fn memory(&self, wants_entries: bool) -> u64 {
+        let of_each = if wants_entries { FOUND_BYTES + ENTRY_BYTES } else { FOUND_BYTES };
+        let each = size_of::<Candidate>() + of_each + self.dir.below.len();
+        let directory = size_of::<Self>() + size_of::<Directory>() + self.dir.below.len();
+        (directory + 2 * self.names.len() + self.all.len() * each) as u64
     }
 
     /// Adds one, the `seen`-th entry.
@@ -117,14 +127,14 @@ impl Place {
     }
 }
 
-/// Those of the candidates that are searched or may be, in order.
+/// Those of the candidates that are searched or may be, in any order.
 pub(super) async fn judge_all(
     mdt: &Mdt,
     search: &Arc<Search>,
     candidates: &Arc<Vec<Candidates>>,
-) -> Result<Vec<(Place, Found)>, Code> {
+) -> Result<Vec<Vec<(Place, Found)>>, Code> {
     let (of, all) = (search.clone(), candidates.clone());
-    let (mut found, by_fid) = mdt.rt.offload(move || sorted(&of, &all)).await;
+    let (found, by_fid) = mdt.rt.offload(move || sorted(&of, &all)).await;
     let by_fid = Arc::new(by_fid);
     let part = by_fid.len().div_ceil(JOBS_MAX).max(RUN_MIN);
     let parts = (0..by_fid.len()).step_by(part).map(|from| {
@@ -134,11 +144,8 @@ pub(super) async fn judge_all(
             judge_part(&search, &candidates, &by_fid[from..until])
         })
     });
-    let parts = join_all(parts).await.into_iter().collect::<Result<Vec<_>, Code>>()?;
-    found.reserve(parts.iter().map(Vec::len).sum());
-    parts.into_iter().for_each(|part| found.extend(part));
-    found.sort_unstable_by_key(|(place, _)| *place);
-    Ok(found)
+    let parts = join_all(parts).await.into_iter();
+    std::iter::once(Ok(found)).chain(parts).collect()
 }
 
 /// What is told of those that need no inode, and the others in the order of their FIDs.
@@ -238,7 +245,9 @@ impl<'a> Judge<'a> {
 /// What is asked of the candidate, with its path as it is printed.
 fn subject<'a>(search: &Search, of: &'a Candidates, one: &Candidate, path: &'a mut Vec<u8>) -> Subject<'a> {
     path.clear();
-    path.extend_from_slice(&of.dir.printed);
-    path.extend_from_slice(of.name(one));
+    if search.judges_paths {
+        path.extend_from_slice(&of.dir.printed(search));
+        path.extend_from_slice(of.name(one));
+    }
     search.subject(of.name(one), path, one.kind)
 }

@@ -71,7 +71,7 @@ impl Job {
     fn scan(&self, looked: &mut Looked) -> Result<(), Code> {
         let search = &self.search;
         let is_deep_enough = self.depth >= search.request.depth_min;
-        let (mut path, mut last) = (self.dir.printed.clone(), Vec::with_capacity(keys::ENTRY_NAME_AT + 64));
+        let (mut path, mut last) = (self.dir.printed(search), Vec::with_capacity(keys::ENTRY_NAME_AT + 64));
         let (name_at, mut is_damaged) = (path.len(), false);
         let scan = search.snapshot.scan(&self.from, &self.until, &mut |key, value, _| {
             let (Some(name), Some((fid, kind))) = (name_in(key), keys::entry_of(value)) else {

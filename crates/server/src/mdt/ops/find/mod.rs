@@ -17,7 +17,7 @@ use std::sync::Arc;
 use proto::Code;
 use proto::find::{Expr, QueryError, Test};
 use proto::limits::NAME_BYTES_MAX;
-use proto::wire::messages::{Find, Found};
+use proto::wire::messages::{Find, Found, FoundPage};
 use proto::wire::{Reply, Wire};
 use service::Done;
 use store::Snapshot;
@@ -48,8 +48,28 @@ pub(in crate::mdt) async fn find(mdt: &Mdt, request: &Find) -> Outcome {
         return Err(Code::NameTooLong.into());
     }
     let (number, snapshot) = mdt.searches.snapshot(request.snapshot).await?;
-    let _turn = mdt.searches.turn().await;
-    let progress = match mdt.searches.take(number).filter(|progress| progress.is_before(request)) {
+    let page = mdt.stop.unless(page(mdt, (number, snapshot), query, request)).await;
+    match page.ok_or(Code::TryAgain)? {
+        Ok(page) => Ok(Done::unchanged(Reply::Find(page))),
+        Err(code) => {
+            // Nobody knows of it yet.
+            if request.snapshot == 0 {
+                mdt.searches.end(number);
+            }
+            Err(code.into())
+        }
+    }
+}
+
+async fn page(
+    mdt: &Mdt,
+    (number, snapshot): (u64, Arc<Snapshot>),
+    query: Expr,
+    request: &Find,
+) -> Result<FoundPage, Code> {
+    let is_one_file = request.depth_max == 0;
+    let _turn = if is_one_file { None } else { mdt.searches.turn().await };
+    let progress = match mdt.searches.take(number, |progress| progress.is_before(request)) {
         Some(progress) => progress,
         None => begun(mdt, snapshot, query, request).await?,
     };
@@ -59,15 +79,16 @@ pub(in crate::mdt) async fn find(mdt: &Mdt, request: &Find) -> Outcome {
         Some(_) => mdt.searches.keep(number, progress),
         None => mdt.searches.end(number),
     }
-    Ok(Done::unchanged(Reply::Find(page)))
+    Ok(page)
 }
 
 /// A search that goes on from where the request says.
 async fn begun(mdt: &Mdt, snapshot: Arc<Snapshot>, query: Expr, request: &Find) -> Result<Progress, Code> {
     let judges_layouts = query.has(Test::is_of_layout);
+    let judges_paths = query.has(|test| matches!(test, Test::Path(_)));
     let (request, mdt_index) = (request.clone(), mdt.store.label().target.index);
-    let search = Arc::new(Search { snapshot, query, judges_layouts, request, mdt: mdt_index });
-    let walk = mdt.rt.offload(move || Walk::new(search).begun()).await?;
+    let search = Search { snapshot, query, judges_layouts, judges_paths, request, mdt: mdt_index };
+    let walk = mdt.rt.offload(move || Walk::new(Arc::new(search)).begun()).await?;
     Ok(Progress::new(walk))
 }
 
@@ -98,7 +119,7 @@ mod tests {
 
     use bytes::Bytes;
     use proto::find::{Glob, Span};
-    use proto::wire::messages::{FIND_ENTRY, FindPlace, FoundPage, Link, OPEN_WRITE};
+    use proto::wire::messages::{FIND_ENTRY, FindPlace, Link, OPEN_WRITE};
     use proto::{Cred, Fid};
 
     use super::*;
@@ -141,6 +162,8 @@ mod tests {
             (find.snapshot, find.behind) = (sum.snapshot, Some(next));
             // What was found ahead is used up then, and is found again.
             let page = client.call(find.clone())?;
+            let told = page.found.iter().map(bytes_of).chain(page.hidden.iter().map(|below| below.len() + 4));
+            assert!(told.sum::<usize>() < PAGE_BYTES_MIN.max(find.bytes_max as usize) + 1000);
             if page.next.is_some() {
                 assert_eq!(client.call(find.clone())?, page, "a page can be asked for again");
             }
@@ -326,6 +349,23 @@ mod tests {
             assert_eq!(page.visited, expected.len() as u64);
             assert!(pages.get() > 3, "{} pages", pages.get());
         }
+    }
+
+    #[test]
+    fn much_that_is_hidden_comes_in_pages() {
+        let world = World::new();
+        let client = world.client(1);
+        for n in 0..500 {
+            let name = format!("a directory that is closed {n}");
+            client.make(Fid::ROOT, &name, 0o040_700, &Cred::root()).expect("root may");
+        }
+        let as_user = Find { cred: user(5), ..find(Fid::ROOT, named("none")) };
+        let pages = std::cell::Cell::new(0);
+        let page = search(&client, &as_user, |_| pages.set(pages.get() + 1)).expect("it is found");
+        assert_eq!((page.found.len(), page.visited), (0, 501));
+        let hidden: BTreeSet<_> = page.hidden.iter().collect();
+        assert_eq!((hidden.len(), page.hidden.len()), (500, 500));
+        assert!(pages.get() >= 3, "{} pages", pages.get());
     }
 
     #[test]

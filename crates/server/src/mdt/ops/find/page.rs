@@ -8,14 +8,13 @@ use proto::Code;
 use proto::wire::messages::{Find, FindPlace, Found, FoundPage};
 
 use super::candidate::{Candidates, Place, end_at, judge_all};
-use super::walk::Walk;
+use super::walk::{Enough, Hidden, HiddenAt, Walk};
 use super::{JOB_ENTRIES, bytes_of};
 use crate::mdt::Mdt;
 
-/// Files that one page looks at, about: a request is done in a fraction of a second.
-const VISITS_MAX: u64 = 200_000;
-/// Files that are looked at before it is known how many of them are found, and at most until they are judged: the more there are, the closer
-/// together their inodes lie.
+/// What one page looks at, about: a request is done in a fraction of a second.
+const WORK_MAX: u64 = 200_000;
+/// What is looked at first, before it is judged, and at most: the more there is, the closer together the inodes lie.
 const BATCH_MIN: u64 = 4 * JOB_ENTRIES as u64;
 const BATCH_MAX: u64 = 262_144;
 
@@ -25,8 +24,6 @@ pub(in crate::mdt) struct Progress {
     /// What was judged last, and what of it is in no page yet, in order.
     batch: Arc<Vec<Candidates>>,
     ready: VecDeque<Ready>,
-    /// Bytes of what was found.
-    bytes: u64,
     /// Entries that were looked at for the pages until now.
     paged: u64,
     /// Where the next page begins.
@@ -34,10 +31,19 @@ pub(in crate::mdt) struct Progress {
 }
 
 struct Ready {
-    /// Where it lies in the batch; the start of the search lies in none.
-    place: Option<Place>,
+    end: End,
     bytes: usize,
     told: Told,
+}
+
+/// Where a page may end.
+enum End {
+    /// Not here: that is the start of the search.
+    Start,
+    /// With this one of the batch.
+    At(Place),
+    /// With a directory that is not looked into.
+    Hidden(HiddenAt),
 }
 
 enum Told {
@@ -51,10 +57,10 @@ impl Progress {
     pub(super) fn new(mut walk: Walk) -> Progress {
         let (found, hidden) = walk.take_start();
         let found =
-            found.map(|found| Ready { place: None, bytes: bytes_of(&found), told: Told::Found(found) });
-        let hidden = hidden.then(|| Ready { place: None, bytes: 0, told: Told::Hidden(Bytes::new()) });
+            found.map(|found| Ready { end: End::Start, bytes: bytes_of(&found), told: Told::Found(found) });
+        let hidden = hidden.then(|| Ready { end: End::Start, bytes: 0, told: Told::Hidden(Bytes::new()) });
         let ready = found.into_iter().chain(hidden).collect();
-        Progress { walk, batch: Arc::default(), ready, bytes: 0, paged: 0, next: None }
+        Progress { walk, batch: Arc::default(), ready, paged: 0, next: None }
     }
 
     /// Whether the page that is asked for is the one behind the last one.
@@ -64,9 +70,9 @@ impl Progress {
     }
 
     /// Bytes of memory that it takes, about.
-    pub(in crate::mdt) fn memory(&self) -> usize {
-        let found: usize = self.ready.iter().map(|ready| ready.bytes + size_of::<Ready>()).sum();
-        found + self.batch.iter().map(Candidates::memory).sum::<usize>()
+    pub(in crate::mdt) fn memory(&self) -> u64 {
+        let ready: usize = self.ready.iter().map(|ready| ready.bytes + size_of::<Ready>()).sum();
+        ready as u64 + self.batch.iter().map(|of| of.memory(false)).sum::<u64>()
     }
 
     /// The next page. `bytes_max` bounds it, and `batch_bytes_max` what is found ahead of it.
@@ -78,7 +84,7 @@ impl Progress {
     ) -> Result<(FoundPage, Progress), Code> {
         let mut page =
             FoundPage { snapshot: number, found: Vec::new(), visited: 0, hidden: Vec::new(), next: None };
-        let mut bytes = 0;
+        let (mut bytes, mut work) = (0, 0);
         loop {
             while let Some(ready) = self.ready.pop_front() {
                 bytes += ready.bytes;
@@ -86,17 +92,22 @@ impl Progress {
                     Told::Hidden(below) => page.hidden.push(below),
                     Told::Found(found) => page.found.push(found),
                 }
-                if let Some(place) = ready.place.filter(|_| bytes >= bytes_max) {
-                    let (visited, next) = end_at(&self.batch, place)?;
+                let end = match ready.end {
+                    _ if bytes < bytes_max => None,
+                    End::Start => None,
+                    End::At(place) => Some(end_at(&self.batch, place)?),
+                    End::Hidden(HiddenAt { visited, place, .. }) => Some((visited, place)),
+                };
+                if let Some((visited, next)) = end {
                     return Ok(self.ended(page, visited, Some(next)));
                 }
             }
             let (visited, next) = (self.walk.visited(), self.walk.place());
-            if next.is_none() || visited - self.paged >= VISITS_MAX {
+            if next.is_none() || work >= WORK_MAX {
                 return Ok(self.ended(page, visited, next));
             }
-            let until = visited + self.batch_count(batch_bytes_max);
-            self.walk_to(mdt, until).await?;
+            let enough = (self.walk.work() * 16).clamp(BATCH_MIN, BATCH_MAX);
+            work += self.walk_on(mdt, Enough { work: enough, bytes: batch_bytes_max }).await?;
         }
     }
 
@@ -106,33 +117,41 @@ impl Progress {
         (page, self)
     }
 
-    /// How many entries are looked at next, as far as it can be known how many of them are found.
-    fn batch_count(&self, bytes_max: u64) -> u64 {
-        let visited = self.walk.visited();
-        let for_bytes = visited.saturating_mul(bytes_max) / self.bytes.max(1);
-        for_bytes.min(16 * visited).clamp(BATCH_MIN, BATCH_MAX)
-    }
-
-    /// Walks on for a while, and judges what it came by.
-    async fn walk_to(&mut self, mdt: &Mdt, until: u64) -> Result<(), Code> {
-        self.walk.go_on(mdt, until).await?;
+    /// Walks on for a while, and judges what it came by; how much was looked at.
+    async fn walk_on(&mut self, mdt: &Mdt, enough: Enough) -> Result<u64, Code> {
+        let before = self.walk.work();
+        self.walk.go_on(mdt, enough).await?;
         let (candidates, hidden) = self.walk.take();
-        self.batch = Arc::new(candidates);
-        let found = judge_all(mdt, self.walk.search(), &self.batch).await?;
-        self.ready.reserve(found.len() + hidden.len());
-        let mut hidden = hidden.into_iter().peekable();
-        // A page does not end with one of these: that they lie there is known of the entries behind them.
-        let told =
-            |(_, below): (Place, Bytes)| Ready { place: None, bytes: below.len(), told: Told::Hidden(below) };
-        for (place, found) in found {
-            while let Some(one) = hidden.next_if(|(before, _)| *before <= place) {
-                self.ready.push_back(told(one));
-            }
-            let bytes = bytes_of(&found);
-            self.bytes += bytes as u64;
-            self.ready.push_back(Ready { place: Some(place), bytes, told: Told::Found(found) });
-        }
-        self.ready.extend(hidden.map(told));
-        Ok(())
+        let batch = Arc::new(candidates);
+        let found = judge_all(mdt, self.walk.search(), &batch).await?;
+        let old = std::mem::replace(&mut self.batch, batch);
+        let ready = mdt.rt.offload(move || {
+            drop(old);
+            in_order(found, hidden)
+        });
+        self.ready = ready.await;
+        Ok(self.walk.work() - before)
     }
+}
+
+/// Both in the order of the walk.
+fn in_order(found: Vec<Vec<(Place, Found)>>, hidden: Vec<Hidden>) -> VecDeque<Ready> {
+    let mut found: Vec<(Place, Found)> = found.into_iter().flatten().collect();
+    found.sort_unstable_by_key(|(place, _)| *place);
+    let mut ready = VecDeque::with_capacity(found.len() + hidden.len());
+    let mut hidden = hidden.into_iter().peekable();
+    let told = |Hidden { below, at }: Hidden| Ready {
+        bytes: below.len() + size_of::<u32>(),
+        end: End::Hidden(at),
+        told: Told::Hidden(below),
+    };
+    for (place, found) in found {
+        while let Some(one) = hidden.next_if(|one| one.at.before <= place) {
+            ready.push_back(told(one));
+        }
+        let bytes = bytes_of(&found);
+        ready.push_back(Ready { end: End::At(place), bytes, told: Told::Found(found) });
+    }
+    ready.extend(hidden.map(told));
+    ready
 }

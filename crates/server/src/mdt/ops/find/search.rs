@@ -23,8 +23,9 @@ pub(super) struct Search {
     pub(super) query: Expr,
     pub(super) request: Find,
     pub(super) mdt: u32,
-    /// Whether something is asked of layouts.
+    /// Whether something is asked of layouts, and of paths.
     pub(super) judges_layouts: bool,
+    pub(super) judges_paths: bool,
 }
 
 impl Search {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::find::{Verdict, last_part};
-use proto::wire::messages::{Find, FindPlace, Found};
+use proto::limits::NAME_BYTES_MAX;
+use proto::wire::messages::{FIND_ENTRY, Find, FindPlace, Found};
 use proto::{Code, Fid, FileKind, Name};
 use service::code_of;
 
@@ -32,11 +33,40 @@ pub(super) struct Walk {
     start: (Option<Found>, bool),
     /// Entries that were looked at.
     visited: u64,
-    /// What was come by lately and may be searched, and what the caller may not look into, each with where it lies among those.
+    /// All that it looked at: entries, directories, and entries once more for the directories among them.
+    work: u64,
+    /// What was come by lately and may be searched, and what the caller may not look into; bytes of memory that both may take.
     candidates: Vec<Candidates>,
-    hidden: Vec<(Place, Bytes)>,
+    hidden: Vec<Hidden>,
+    bytes: u64,
     /// Directories that are looked at together.
     dirs: usize,
+}
+
+/// How far a walk goes at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Enough {
+    /// What is looked at.
+    pub(super) work: u64,
+    /// What is come by, in bytes of memory.
+    pub(super) bytes: u64,
+}
+
+/// A directory that the caller may not look into.
+pub(super) struct Hidden {
+    /// Its path below the start.
+    pub(super) below: Bytes,
+    pub(super) at: HiddenAt,
+}
+
+/// Where that is.
+pub(super) struct HiddenAt {
+    /// Where it lies among the candidates.
+    pub(super) before: Place,
+    /// Entries that were looked at before.
+    pub(super) visited: u64,
+    /// Where a page goes on that ends with it.
+    pub(super) place: FindPlace,
 }
 
 /// Where the walk is in one directory.
@@ -64,8 +94,10 @@ impl Walk {
             levels: Vec::new(),
             start: (None, false),
             visited: 0,
+            work: 0,
             candidates: Vec::new(),
             hidden: Vec::new(),
+            bytes: 0,
             dirs: JOBS_MAX,
         }
     }
@@ -85,6 +117,11 @@ impl Walk {
         self.visited
     }
 
+    /// All that it looked at.
+    pub(super) fn work(&self) -> u64 {
+        self.work
+    }
+
     /// Where the walk is; `None` at its end.
     pub(super) fn place(&self) -> Option<FindPlace> {
         let level = self.levels.last()?;
@@ -96,14 +133,16 @@ impl Walk {
         std::mem::take(&mut self.start)
     }
 
-    /// What it has come by, and what the caller may not look into, each with where it lies among those.
-    pub(super) fn take(&mut self) -> (Vec<Candidates>, Vec<(Place, Bytes)>) {
+    /// What it has come by, and what the caller may not look into.
+    pub(super) fn take(&mut self) -> (Vec<Candidates>, Vec<Hidden>) {
+        self.bytes = 0;
         (std::mem::take(&mut self.candidates), std::mem::take(&mut self.hidden))
     }
 
-    /// Walks on until it has looked at so many entries, about.
-    pub(super) async fn go_on(&mut self, mdt: &Mdt, until: u64) -> Result<(), Code> {
-        while self.visited < until && !self.levels.is_empty() {
+    /// Walks on until that is enough, about.
+    pub(super) async fn go_on(&mut self, mdt: &Mdt, enough: Enough) -> Result<(), Code> {
+        let until = self.work + enough.work;
+        while self.work < until && self.bytes < enough.bytes && !self.levels.is_empty() {
             self.step(mdt).await?;
         }
         Ok(())
@@ -144,7 +183,7 @@ impl Walk {
             other => {
                 other?;
                 let has_dirs = search.looks_below(start, 1);
-                let dir = Directory::new(&search, start.fid, Vec::new());
+                let dir = Directory::new(start.fid, Vec::new());
                 self.levels.push(Level::new(Arc::new(dir), has_dirs));
             }
         }
@@ -167,7 +206,7 @@ impl Walk {
             let dir = search.inode(fid)?.filter(Inode::is_dir).ok_or(Code::Stale)?;
             search.may_read(&dir)?;
             let has_dirs = search.looks_below(&dir, self.levels.len() as u32 + 1);
-            let mut level = Level::new(Arc::new(Directory::new(&search, fid, below.clone())), has_dirs);
+            let mut level = Level::new(Arc::new(Directory::new(fid, below.clone())), has_dirs);
             if let Some(name) = &name {
                 level.from = after(&keys::entry(fid, name));
                 below = path_below_start(&below, name.as_bytes());
@@ -193,17 +232,13 @@ impl Walk {
             let after = level.after.clone();
             let (search, dir) = (self.search.clone(), level.dir.fid);
             let ahead = mdt.rt.offload(move || look_ahead(&search, dir, after)).await?;
-            level.know(ahead);
+            level.know(&mut self.work, ahead);
             return Ok(());
         }
         let next = level.ahead.iter().take(self.dirs);
         let mut jobs = next.map(|(name, fid)| Job {
             search: self.search.clone(),
-            dir: Arc::new(Directory::new(
-                &self.search,
-                *fid,
-                path_below_start(&level.dir.below, name.as_bytes()),
-            )),
+            dir: Arc::new(Directory::new(*fid, path_below_start(&level.dir.below, name.as_bytes()))),
             depth: depth + 1,
             from: keys::entries_from(*fid, 0),
             until: keys::entries_end(*fid),
@@ -243,7 +278,9 @@ impl Walk {
             let mut candidates = part.candidates;
             candidates.before = self.visited;
             self.visited += part.visited;
+            self.work += part.visited;
             if !candidates.is_empty() {
+                self.bytes += candidates.memory(self.search.request.wants & FIND_ENTRY != 0);
                 self.candidates.push(candidates);
             }
             if part.is_all && level.from == end {
@@ -267,9 +304,13 @@ impl Walk {
             let Some(level) = self.levels.last_mut() else { return };
             let Some((name, _)) = level.ahead.pop_front() else { return };
             level.after = Some(name);
+            self.work += 1;
             if part.is_hidden {
-                let below = part.candidates.dir.below.clone().into();
-                self.hidden.push((Place::first_of(self.candidates.len()), below));
+                let place = FindPlace { dir: level.dir.fid, descends: true, name: level.after.clone() };
+                let before = Place::first_of(self.candidates.len());
+                let below = Bytes::copy_from_slice(&part.candidates.dir.below);
+                self.bytes += (below.len() + size_of::<Hidden>() + NAME_BYTES_MAX) as u64;
+                self.hidden.push(Hidden { below, at: HiddenAt { before, visited: self.visited, place } });
                 continue;
             }
             self.levels.push(Level::new(part.candidates.dir.clone(), part.has_dirs));
@@ -295,6 +336,8 @@ struct Ahead {
     dirs: VecDeque<(Name, Fid)>,
     /// The last name that was looked at; `None` at the end of the directory.
     last: Option<Name>,
+    /// Entries that were passed.
+    passed: usize,
 }
 
 /// Finds the directories among the entries behind `after`.
@@ -324,7 +367,7 @@ fn look_ahead(search: &Search, dir: Fid, after_name: Option<Name>) -> Result<Ahe
         !is_enough && !is_damaged
     });
     scan.map_err(|error| code_of(&error))?;
-    if is_damaged { Err(Code::Corrupt) } else { Ok(Ahead { dirs, last }) }
+    if is_damaged { Err(Code::Corrupt) } else { Ok(Ahead { dirs, last, passed }) }
 }
 
 impl Level {
@@ -342,7 +385,8 @@ impl Level {
         }
     }
 
-    fn know(&mut self, Ahead { dirs, last }: Ahead) {
+    fn know(&mut self, work: &mut u64, Ahead { dirs, last, passed }: Ahead) {
+        *work += passed as u64;
         match last {
             None => self.ahead_is_all = true,
             // None of those that were passed was one.
