@@ -211,8 +211,8 @@ impl State {
         (!known.kept.is_empty()).then(|| last::forget(owner))
     }
 
-    /// What is to be kept of what the targets said of the owner.
-    fn to_keep(&mut self, owner: Owner) -> Option<Change> {
+    /// Notes what is kept from now on of what the targets said of the owner.
+    fn note_kept(&mut self, owner: Owner) -> Option<Change> {
         let known = self.owners.get_mut(&owner).filter(|known| known.silent_since.is_none())?;
         let change = last::change(owner, &known.used, &known.kept)?;
         known.kept = known.used.clone();
@@ -347,7 +347,7 @@ impl Quotas {
             let mut state = self.space.state.lock();
             state.learn(*owner, &targets, question);
             // Clients that recover repeat their changes before there are new ones.
-            let change = if self.recovery.is_active() { None } else { state.to_keep(*owner) };
+            let change = if self.recovery.is_active() { None } else { state.note_kept(*owner) };
             drop(state);
             self.keep(change.into_iter().collect());
         }

@@ -75,6 +75,11 @@ pub(super) struct Place {
     at: u32,
 }
 
+/// One that was found, or may be.
+pub(super) type Judged = (Place, Found);
+/// One whose inode has to be read.
+type ByFid = (Fid, Place);
+
 impl Candidates {
     pub(super) fn new(dir: Arc<Directory>) -> Candidates {
         Candidates { dir, before: 0, names: Vec::new(), all: Vec::new() }
@@ -132,7 +137,7 @@ pub(super) async fn judge_all(
     mdt: &Mdt,
     search: &Arc<Search>,
     candidates: &Arc<Vec<Candidates>>,
-) -> Result<Vec<Vec<(Place, Found)>>, Code> {
+) -> Result<Vec<Vec<Judged>>, Code> {
     let (of, all) = (search.clone(), candidates.clone());
     let (found, by_fid) = mdt.rt.offload(move || sorted(&of, &all)).await;
     let by_fid = Arc::new(by_fid);
@@ -149,7 +154,7 @@ pub(super) async fn judge_all(
 }
 
 /// What is told of those that need no inode, and the others in the order of their FIDs.
-fn sorted(search: &Search, candidates: &[Candidates]) -> (Vec<(Place, Found)>, Vec<(Fid, Place)>) {
+fn sorted(search: &Search, candidates: &[Candidates]) -> (Vec<Judged>, Vec<ByFid>) {
     let count = candidates.iter().map(|of| of.all.len()).sum();
     let (mut found, mut by_fid) = (Vec::new(), Vec::with_capacity(count));
     for (of, dir) in candidates.iter().enumerate() {
@@ -167,13 +172,9 @@ fn sorted(search: &Search, candidates: &[Candidates]) -> (Vec<(Place, Found)>, V
 }
 
 /// Judges some of the candidates, in the order of their FIDs.
-fn judge_part(
-    search: &Search,
-    candidates: &[Candidates],
-    part: &[(Fid, Place)],
-) -> Result<Vec<(Place, Found)>, Code> {
+fn judge_part(search: &Search, candidates: &[Candidates], part: &[ByFid]) -> Result<Vec<Judged>, Code> {
     let mut judge = Judge { search, candidates, path: Vec::new(), found: Vec::new() };
-    let close = |(a, _): &(Fid, Place), (b, _): &(Fid, Place)| a.seq == b.seq && b.oid - a.oid <= GAP_MAX;
+    let close = |(a, _): &ByFid, (b, _): &ByFid| a.seq == b.seq && b.oid - a.oid <= GAP_MAX;
     for run in part.chunk_by(close) {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { continue };
         if run.len() >= RUN_MIN && (last.oid - first.oid) as usize <= GAP_MEAN_MAX * run.len() {
@@ -189,12 +190,12 @@ struct Judge<'a> {
     search: &'a Search,
     candidates: &'a [Candidates],
     path: Vec<u8>,
-    found: Vec<(Place, Found)>,
+    found: Vec<Judged>,
 }
 
 impl<'a> Judge<'a> {
     /// Reads all inodes from the first to the last FID of the run, in their order.
-    fn scan(&mut self, run: &[(Fid, Place)]) -> Result<(), Code> {
+    fn scan(&mut self, run: &[ByFid]) -> Result<(), Code> {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
         let (from, until) = (keys::inode(*first), after(&keys::inode(*last)));
         let (mut rest, mut result) = (run, Ok(()));

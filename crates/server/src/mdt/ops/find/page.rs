@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proto::Code;
 use proto::wire::messages::{Find, FindPlace, Found, FoundPage};
 
-use super::candidate::{Candidates, Place, end_at, judge_all};
+use super::candidate::{Candidates, Judged, Place, end_at, judge_all};
 use super::walk::{Enough, Hidden, HiddenAt, Walk};
 use super::{JOB_ENTRIES, bytes_of};
 use crate::mdt::Mdt;
@@ -135,8 +135,8 @@ impl Progress {
 }
 
 /// Both in the order of the walk.
-fn in_order(found: Vec<Vec<(Place, Found)>>, hidden: Vec<Hidden>) -> VecDeque<Ready> {
-    let mut found: Vec<(Place, Found)> = found.into_iter().flatten().collect();
+fn in_order(found: Vec<Vec<Judged>>, hidden: Vec<Hidden>) -> VecDeque<Ready> {
+    let mut found: Vec<Judged> = found.into_iter().flatten().collect();
     found.sort_unstable_by_key(|(place, _)| *place);
     let mut ready = VecDeque::with_capacity(found.len() + hidden.len());
     let mut hidden = hidden.into_iter().peekable();
