@@ -86,11 +86,11 @@ impl Searches {
         self.pages.acquire().await.ok()
     }
 
-    /// Bytes of what a search may find ahead: what others leave, and little of that.
+    /// Bytes of what a search may find ahead, part of what others leave. A search without any looks at little at a time, and gets on.
     pub fn bytes_max(&self) -> u64 {
         let most = self.most();
         let kept = kept(&self.open.lock());
-        most.min((KEPT_MAX * most).saturating_sub(kept) / 2)
+        most.min((KEPT_MAX * most).saturating_sub(kept) / 2).max(1)
     }
 
     fn most(&self) -> u64 {

@@ -14,6 +14,7 @@ const BOB: u32 = 1000;
 const ANN: u32 = 1001;
 const MIB: usize = 1 << 20;
 const MDS: &str = "mds";
+const OSS: &str = "oss1";
 const WAIT: Duration = Duration::from_secs(20);
 
 fn check(seed: u64, test: impl AsyncFnOnce(&Cluster)) {
@@ -353,6 +354,37 @@ fn an_mdt_that_restarts_is_told_what_is_held() {
         a.files().fsync(one).await.expect("it was permitted");
         b.files().fsync(two).await.expect("it was permitted");
         assert!(used(&rt, &a, BOB).await <= 10 << 20);
+    });
+}
+
+/// What an OST has that is away counts, also for an MDT that restarted meanwhile.
+#[test]
+fn an_ost_that_is_away_counts_after_a_restart() {
+    check(21, async |cluster| {
+        let (rt, client) = mount(cluster, "a").await;
+        limit(&client, BOB, 0, 10 << 20, None).await;
+        for n in 0..4 {
+            let (_, handle) = create(&client, BOB, format!("f{n}").as_bytes()).await;
+            assert_eq!(fill(&client, handle, 2).await, 2);
+            client.files().fsync(handle).await.expect("it was permitted");
+        }
+        until_used(&rt, &client, BOB, 8 << 20).await;
+        let (_, more) = create(&client, BOB, b"more").await;
+        // The MDT hears of all of it once more.
+        client.files().write(more, 0, &[7; MIB]).await.expect("there is room");
+        client.files().fsync(more).await.expect("it was permitted");
+        rt.sleep(Duration::from_secs(6)).await;
+        let (_, last) = create(&client, BOB, b"last").await;
+        client.files().write(last, 0, b"x").await.expect("there is room");
+        rt.sleep(Duration::from_secs(2)).await;
+        cluster.kill(OSS);
+        cluster.kill(MDS);
+        cluster.restart(&[MDS.to_owned()]);
+        let wrote = fill(&client, last, 20).await;
+        assert!(wrote <= 1, "{wrote} MiB of one that was left");
+        cluster.restart(&[OSS.to_owned()]);
+        client.files().fsync(last).await.expect("it was permitted");
+        assert!(used(&rt, &client, BOB).await <= 10 << 20);
     });
 }
 
