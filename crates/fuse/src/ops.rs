@@ -10,6 +10,7 @@ use bytes::Bytes;
 use client::posix::{AccessTimes, Errno, Posix, Result};
 use client::{Caller, Client, FlockRequest, FoundLock, Handle, PageEntry, Pages, Told};
 use proto::acl::{XATTR_ACCESS, XATTR_DEFAULT};
+use proto::types::XATTR_CAPABILITY;
 use proto::wire::messages::Space;
 use proto::{Fid, FileKind, Ino, JobId};
 use rt::Rt;
@@ -25,9 +26,6 @@ use crate::virtuals::{self, Mount};
 
 /// The node id that the kernel has for the root of a mount.
 const ROOT_NODE: u64 = 1;
-
-/// Capabilities of a program.
-const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
 /// The file that the kernel means with a node id.
 pub fn fid_of(node: u64) -> Fid {

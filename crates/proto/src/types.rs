@@ -30,6 +30,8 @@ pub const MODE_PERMISSIONS: u32 = 0o7777;
 pub const MODE_SETUID: u32 = 0o4000;
 /// Set group id on execution; on a directory: entries inherit the group.
 pub const MODE_SETGID: u32 = 0o2000;
+/// Name of the extended attribute that gives rights to whoever executes the file, as setuid does.
+pub const XATTR_CAPABILITY: &[u8] = b"security.capability";
 /// Sticky: only owners delete entries of a directory.
 pub const MODE_STICKY: u32 = 0o1000;
 

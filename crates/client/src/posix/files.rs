@@ -1,6 +1,6 @@
 //! What programs do through descriptors.
 
-use proto::types::{MODE_SETGID, MODE_SETUID};
+use proto::types::{MODE_SETGID, MODE_SETUID, XATTR_CAPABILITY};
 use proto::{Attr, Code, Fid, FileKind};
 
 use super::opens::OpenFile;
@@ -197,11 +197,20 @@ impl Posix {
         // Another mount may have set capabilities, too.
         let is_unknown = files.is_privileged_now(open.fid).is_none();
         let mode = self.client.names().getattr(open.fid).await?.mode;
-        if mode & (MODE_SETUID | MODE_SETGID) != 0 || is_unknown && files.may_have_xattrs(open.fid) {
+        let is_by_mode = mode & (MODE_SETUID | MODE_SETGID) != 0;
+        if is_by_mode
+            || is_unknown && files.may_have_xattrs(open.fid) && self.has_capability(open.fid).await?
+        {
             files.drop_privileges(handle, caller).await?;
         }
         open.privileges_are_off();
         Ok(())
+    }
+
+    /// Whether the file has capabilities; that it has none is kept, so not every write of one with other attributes asks.
+    async fn has_capability(&self, fid: Fid) -> Result<bool> {
+        let names = self.client.names().list_xattr(fid).await?;
+        Ok(names.iter().any(|name| name == XATTR_CAPABILITY))
     }
 
     /// The same for a call that the kernel does not mark: the superuser leaves these bits.

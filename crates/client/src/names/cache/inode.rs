@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::types::{MODE_SETGID, MODE_SETUID};
+use proto::types::{MODE_SETGID, MODE_SETUID, XATTR_CAPABILITY};
 use proto::wire::messages::{
     DirPage, Entry, Granted, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE,
     LOCK_XATTR,
@@ -91,7 +91,7 @@ pub(crate) struct Inode {
     /// Number of the newest grant of each bit.
     numbers: [u64; BITS],
     pub(crate) entry: Option<Arc<Entry>>,
-    /// Under the present [`LOCK_PERM`]: it has neither setuid nor setgid, whatever others have written to it.
+    /// Under the present [`LOCK_PERM`]: it has neither setuid nor setgid nor capabilities, whatever others have written to it.
     plain: bool,
     /// Target of a symbolic link: it never changes.
     pub(crate) target: Option<Bytes>,
@@ -180,17 +180,25 @@ impl Inode {
             self.entry = Some(Arc::new(entry.clone()));
         }
         if entry.lock.bits & LOCK_PERM != 0 && self.number_of(LOCK_PERM) == entry.lock.number {
-            self.plain = entry.attr.mode & (MODE_SETUID | MODE_SETGID) == 0;
+            self.plain = entry.attr.mode & (MODE_SETUID | MODE_SETGID) == 0 && !entry.xattrs;
         }
         if !entry.xattrs && entry.lock.bits & LOCK_XATTR != 0 {
             self.xattr_names = Some(Vec::new());
         }
     }
 
-    /// Whether a write has setuid or setgid to take away; `None`: another client may have set them.
+    /// Whether a write has setuid or setgid to take away; `None`: another client may have set them, or capabilities.
     pub(crate) fn is_privileged(&self) -> Option<bool> {
-        let by_mode = |entry: &Arc<Entry>| entry.attr.mode & (MODE_SETUID | MODE_SETGID) != 0;
-        if self.plain { Some(false) } else { self.entry.as_ref().map(by_mode) }
+        if self.plain {
+            return Some(false);
+        }
+        let entry = self.entry.as_ref()?;
+        match entry.attr.mode & (MODE_SETUID | MODE_SETGID) != 0 {
+            true => Some(true),
+            // Which attributes it has is not told with it.
+            false if entry.xattrs && self.xattr(XATTR_CAPABILITY) != Some(None) => None,
+            false => Some(false),
+        }
     }
 
     /// Number of the newest grant of a bit.
@@ -419,6 +427,26 @@ pub(super) mod tests {
         assert_eq!(inode.xattr(b"user.b"), Some(Some(value)));
         inode.revoke(LOCK_XATTR, 1);
         assert_eq!(inode.xattr(b"user.b"), None);
+    }
+
+    /// Another mount sets capabilities, and the attributes are asked for before the next write.
+    #[test]
+    fn a_file_with_attributes_may_have_capabilities() {
+        let mut inode = Inode::default();
+        let with = |xattrs, number| Entry {
+            xattrs,
+            lock: granted(ATTR_BITS, number),
+            ..directory(Fid::ROOT, number)
+        };
+        inode.learn(&with(false, 1));
+        assert_eq!(inode.is_privileged(), Some(false));
+        inode.revoke(LOCK_PERM | LOCK_XATTR, 1);
+        inode.learn(&with(true, 2));
+        assert_eq!(inode.is_privileged(), None);
+        inode.learn_xattr(granted(LOCK_XATTR, 3), Bytes::from_static(XATTR_CAPABILITY), None);
+        assert_eq!(inode.is_privileged(), Some(false), "they are others");
+        inode.revoke(LOCK_PERM | LOCK_XATTR, 3);
+        assert_eq!(inode.is_privileged(), None);
     }
 
     #[test]

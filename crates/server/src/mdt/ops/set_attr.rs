@@ -2,6 +2,7 @@
 
 use proto::changelog::Kind;
 use proto::ownership::{Ownership, OwnershipChange};
+use proto::types::XATTR_CAPABILITY;
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_WRITE, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, SetAttr};
 use proto::{Code, FileKind};
@@ -11,9 +12,6 @@ use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
 use crate::mdt::plan::Step;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog, keys};
-
-/// The attribute that holds a file's capabilities.
-pub(super) const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
 pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outcome {
     let _inode = mdt.names.locks.inodes(&[request.fid]);

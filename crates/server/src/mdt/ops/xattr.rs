@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proto::changelog::Kind;
 use proto::limits::{XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX};
-use proto::types::MODE_STICKY;
+use proto::types::{MODE_STICKY, XATTR_CAPABILITY};
 use proto::wire::Reply;
 use proto::wire::messages::{
     self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, ListXattr,
@@ -15,7 +15,6 @@ use service::{Done, code_of};
 use store::Value;
 
 use super::acl;
-use super::set_attr::XATTR_CAPABILITY;
 use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
 use crate::mdt::plan::{Step, XATTRS_MAX};
