@@ -17,6 +17,8 @@ const WORK_MAX: u64 = 200_000;
 /// What is looked at first, before it is judged, and at most: the more there is, the closer together the inodes lie.
 const BATCH_MIN: u64 = 4 * JOB_ENTRIES as u64;
 const BATCH_MAX: u64 = 262_144;
+/// What the path of a directory that is not looked into counts besides its bytes: a message has 65,536 of them at most.
+const HIDDEN_BYTES: usize = 16;
 
 /// A search that has come so far.
 pub(in crate::mdt) struct Progress {
@@ -141,7 +143,7 @@ fn in_order(found: Vec<Vec<Judged>>, hidden: Vec<Hidden>) -> VecDeque<Ready> {
     let mut ready = VecDeque::with_capacity(found.len() + hidden.len());
     let mut hidden = hidden.into_iter().peekable();
     let told = |Hidden { below, at }: Hidden| Ready {
-        bytes: below.len() + size_of::<u32>(),
+        bytes: below.len() + HIDDEN_BYTES,
         end: End::Hidden(at),
         told: Told::Hidden(below),
     };
