@@ -84,6 +84,7 @@ clippy:
 
 tidy:
 	cargo xtask tidy
+	tools/house.py --check
 
 test-unit:
 	cargo test --workspace --release --no-fail-fast

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Figures of the house: how large its types are, and who calls whom both ways. Read from the source by patterns, so that two commits
-can be compared; tests do not count. Usage: tools/house.py [TOP]
+can be compared; tests do not count. Usage: tools/house.py [TOP]. `--check` prints only what is above its limit, and fails then.
 """
 
 import collections
@@ -8,9 +8,15 @@ import os
 import re
 import sys
 
-TOP = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+GIVEN = [word for word in sys.argv[1:] if word != "--check"]
+TOP = GIVEN[0] if GIVEN else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILE_LINES_MAX = 600
 ARGUMENTS_MAX = 5
+# Of the type with the most methods of a crate.
+METHODS_MAX = 40
+FIELDS_MAX = 12
+# Modules that call each other both ways: a session within one process has both its ends in `rpc`.
+PAIRS_MAX = collections.Counter(rpc=1)
 # Methods of the standard library and of the crates that are used everywhere: a call of one says nothing of whose it is.
 COMMON = set("""all append arm as_ref begin bytes call change client close complete count data drain entry extend file_name first
 fits for_each free get has insert is_empty iter keep last len lock make map max min name new next note of once order other
@@ -129,6 +135,22 @@ def arguments(text):
         yield [part for part in (part.strip() for part in parts) if part and not re.fullmatch(r"(?:&\s*)?(?:'\w+ )?(?:mut )?self.*", part, re.S)]
 
 
+def check():
+    """Says what is above its limit; the status to end with."""
+    kept, wrong = list(crates()), []
+    defined = {crate: set(re.findall(r"\bfn (\w+)", "\n".join(files.values()))) for crate, files in kept}
+    for crate, files in kept:
+        methods, _, _, fields, name, path = largest(files) or (0, 0, 0, 0, "", "")
+        if methods > METHODS_MAX or fields > FIELDS_MAX:
+            wrong.append(f"{crate}/{path}: {name} has {methods} methods and {fields} fields; {METHODS_MAX} and {FIELDS_MAX} are permitted: give a part of it a type of its own")
+        elsewhere = {name for other, texts in defined.items() if other != crate for name in texts}
+        pairs = both_ways(files, elsewhere)
+        if len(pairs) > PAIRS_MAX[crate]:
+            wrong += [f"{crate}: {a} and {b} call each other, {there} and {back} times: one of them has to be below the other" for a, b, there, back in pairs]
+    print("\n".join(wrong) or "house: all within the limits")
+    return bool(wrong)
+
+
 def main():
     """Prints the figures."""
     many, bools, tuples, long_files, lines = 0, 0, 0, [], {}
@@ -161,4 +183,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(check() if "--check" in sys.argv else main())

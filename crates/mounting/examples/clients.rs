@@ -95,13 +95,18 @@ fn described(error: impl std::fmt::Display) -> Failure {
     Failure::new(error.to_string())
 }
 
+/// The directory of a client.
+fn dir_name(number: usize) -> String {
+    format!("clients-{}-{number}", std::process::id())
+}
+
 impl Member {
     async fn join(rt: &Rt, place: &Place, number: usize) -> Result<Member> {
         let keys = Keys { server: None, client: Some(place.key.clone()) };
         let hub = connect::hub(rt, &place.source.fsname, keys, None);
         let client = connect::connect(&hub, &place.source, &Options::default()).await?;
-        let name = format!("clients-{}-{number}", std::process::id());
         let root = Caller::root();
+        let name = dir_name(number);
         let made = client.names().make(&root, Fid::ROOT, name.as_bytes(), DIR_MODE, 0, Default::default());
         let dir = made.await.map_err(described)?.attr.fid;
         Ok(Member { hub, client, dir })
@@ -167,8 +172,12 @@ impl Member {
     }
 
     async fn leave(&self, number: usize) -> Result<()> {
-        let name = format!("clients-{}-{number}", std::process::id());
+        let name = dir_name(number);
         self.client.names().rmdir(&Caller::root(), Fid::ROOT, name.as_bytes()).await.map_err(described)?;
+        self.end().await
+    }
+
+    async fn end(&self) -> Result<()> {
         self.client.unmount().await.map_err(described)?;
         self.hub.close().await;
         Ok(())
@@ -276,10 +285,13 @@ async fn storm(rt: &Rt, place: &Place, count: usize, files: usize) -> Result<()>
 }
 
 async fn start(rt: &Rt, place: &Place, count: usize, mib: u64) -> Result<()> {
-    let members = join(rt, place, count + 1, false).await?;
-    let writer = &members[count];
+    let members = join(rt, place, count, false).await?;
+    // The program was there before the job: whoever wrote it is gone.
+    let writer = Member::join(rt, place, count).await?;
     writer.write_program(mib).await?;
-    let (all, dir) = (members.clone(), writer.dir);
+    let dir = writer.dir;
+    writer.end().await?;
+    let all = members.clone();
     println!("ready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(described)?;
@@ -294,7 +306,9 @@ async fn start(rt: &Rt, place: &Place, count: usize, mib: u64) -> Result<()> {
         (mib * count as u64) as f64 / took.as_secs_f64()
     );
     std::io::stdin().read_line(&mut line).map_err(described)?;
-    writer.client.names().unlink(&Caller::root(), dir, PROGRAM).await.map_err(described)?;
+    let names = members[0].client.names();
+    names.unlink(&Caller::root(), dir, PROGRAM).await.map_err(described)?;
+    names.rmdir(&Caller::root(), Fid::ROOT, dir_name(count).as_bytes()).await.map_err(described)?;
     leave(&members).await
 }
 

@@ -5,4 +5,4 @@
 
 pub use tokio::sync::mpsc::{Receiver, Sender, channel};
 pub use tokio::sync::oneshot;
-pub use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+pub use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};

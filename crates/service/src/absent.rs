@@ -20,51 +20,66 @@ use crate::{Handler, Target, Watch};
 /// How often the MGS is asked.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 
-impl<H: Handler> Target<H> {
+/// The clients that a target waits for after its start.
+pub(crate) struct Awaited<H: Handler> {
+    target: Arc<Target<H>>,
+}
+
+impl<H: Handler> Awaited<H> {
+    /// By `target`.
+    pub(crate) fn new(target: Arc<Target<H>>) -> Awaited<H> {
+        Awaited { target }
+    }
+
     /// Ends the wait for clients that do not come back, or stop replaying half way.
-    pub(crate) async fn forget_the_absent(self: Arc<Self>) {
-        let end = self.rt.now() + PATIENCE;
-        while self.recovery.is_active() {
-            let Some(late) = self.stop.unless(self.recovery.late()).await else { return };
-            if !self.store.is_owner() {
+    pub(crate) async fn forget_late(self) {
+        let end = self.target.rt.now() + PATIENCE;
+        while self.target.recovery.is_active() {
+            let Some(late) = self.target.stop.unless(self.target.recovery.late()).await else { return };
+            if !self.target.store.is_owner() {
                 // Nobody is answered meanwhile, and whoever is late here may be with the next owner already.
-                let Some(Ok(())) = self.stop.unless(self.store.confirmed()).await else { return };
-                self.recovery.start_over();
+                let Some(Ok(())) = self.target.stop.unless(self.target.store.confirmed()).await else {
+                    return;
+                };
+                self.target.recovery.start_over();
                 continue;
             }
-            let _door = self.exports.door.lock();
+            let _door = self.target.exports.door.lock();
             for client in late {
                 self.do_without(client, "it did not come back after the target's start");
             }
         }
         // Clients that are not waited for (of this process, or of a role without order) may still come.
-        if self.stop.unless(self.recovery.until(end)).await.is_none() {
+        if self.target.stop.unless(self.target.recovery.until(end)).await.is_none() {
             return;
         }
-        let _door = self.exports.door.lock();
-        for client in self.exports.sessions.take_absent() {
-            self.handler.forgotten(client);
-            self.forget_records(client);
+        let _door = self.target.exports.door.lock();
+        for client in self.target.exports.sessions.take_absent() {
+            self.target.handler.forgotten(client);
+            self.target.forget_records(client);
         }
     }
 
     /// Asks the MGS about those who are missing, as long as somebody is.
-    pub(crate) async fn ask_about_the_absent(self: Arc<Self>) {
-        if !self.clients.lives().has_mgs() {
+    pub(crate) async fn ask_about_missing(self) {
+        if !self.target.clients.lives().has_mgs() {
             return;
         }
-        while self.recovery.is_active() {
-            let missing = self.recovery.missing();
+        while self.target.recovery.is_active() {
+            let missing = self.target.recovery.missing();
             if !missing.is_empty() {
                 let asked: Vec<LeaseAsked> =
-                    missing.iter().map(|missing| missing.question(&self.exports)).collect();
-                let Some(states) = self.stop.unless(self.clients.lives().ask(&asked)).await else { return };
-                let _door = self.exports.door.lock();
+                    missing.iter().map(|missing| missing.question(&self.target.exports)).collect();
+                let Some(states) = self.target.stop.unless(self.target.clients.lives().ask(&asked)).await
+                else {
+                    return;
+                };
+                let _door = self.target.exports.door.lock();
                 for (missing, state) in missing.iter().zip(states.unwrap_or_default()) {
                     self.heard_of(missing, state);
                 }
             }
-            if self.stop.unless(self.rt.sleep(ASK_PAUSE)).await.is_none() {
+            if self.target.stop.unless(self.target.rt.sleep(ASK_PAUSE)).await.is_none() {
                 return;
             }
         }
@@ -74,16 +89,16 @@ impl<H: Handler> Target<H> {
     fn heard_of(&self, missing: &Missing, state: u8) {
         let (client, fenced) = (missing.client, missing.quiet >= DEADLINE);
         // Who has come back while the MGS was asked gets on with it.
-        let came_back = missing.absent && !self.exports.sessions.is_absent(client);
+        let came_back = missing.absent && !self.target.exports.sessions.is_absent(client);
         match state {
-            LEASE_LIVES => self.recovery.lives(client),
+            LEASE_LIVES => self.target.recovery.lives(client),
             LEASE_OVER | LEASE_NONE | LEASE_LEFT if came_back || !missing.absent && !fenced => {}
             // Another owner may have heard of it.
-            LEASE_OVER | LEASE_NONE | LEASE_LEFT if !self.store.is_owner() => {}
+            LEASE_OVER | LEASE_NONE | LEASE_LEFT if !self.target.store.is_owner() => {}
             LEASE_NONE | LEASE_LEFT if missing.absent => {
-                tracing::info!(target = %self.store.label().target, %client, "a client that held nothing is not waited for");
-                self.exports.sessions.give_up(client);
-                self.recovery.give_up(client);
+                tracing::info!(target = %self.target.store.label().target, %client, "a client that held nothing is not waited for");
+                self.target.exports.sessions.give_up(client);
+                self.target.recovery.give_up(client);
             }
             LEASE_OVER | LEASE_NONE | LEASE_LEFT => {
                 self.do_without(client, "it did not come back, and its lease is over")
@@ -95,15 +110,20 @@ impl<H: Handler> Target<H> {
 
     /// The client is not waited for any more. The caller holds the door.
     fn do_without(&self, client: ClientId, why: &str) {
-        match self.exports.sessions.of_client(client) {
-            Some(session) => self.evict_session(&session, "it stopped replaying half way"),
+        match self.target.exports.sessions.of_client(client) {
+            Some(session) => self.target.evict_session(&session, "it stopped replaying half way"),
             None => {
-                let nid = self.exports.sessions.nid_of_absent(client);
-                self.trace(client, nid.as_deref().unwrap_or("unknown"), why, (None, Watch::waits(self)));
+                let nid = self.target.exports.sessions.nid_of_absent(client);
+                self.target.trace(
+                    client,
+                    nid.as_deref().unwrap_or("unknown"),
+                    why,
+                    (None, Watch::waits(&*self.target)),
+                );
             }
         }
-        self.exports.sessions.give_up(client);
-        self.recovery.give_up(client);
+        self.target.exports.sessions.give_up(client);
+        self.target.recovery.give_up(client);
     }
 }
 

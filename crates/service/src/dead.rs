@@ -31,15 +31,25 @@ const CLOSED_MIN: Duration = Duration::from_secs(4 * 3600);
 /// How long one may be away that only went silent: its machine may be suspended.
 const SILENT_MIN: Duration = Duration::from_secs(24 * 3600);
 
-impl<H: Handler> Target<H> {
-    /// Ends the sessions of the dead, as long as the target is there.
-    pub(crate) async fn end_the_dead(self: Arc<Self>) {
-        let is_mgs = self.store.label().target == TargetId::MGS;
-        if !is_mgs && !self.clients.lives().has_mgs() {
+/// Ends the sessions of the dead at one target.
+pub(crate) struct Reaper<H: Handler> {
+    target: Arc<Target<H>>,
+}
+
+impl<H: Handler> Reaper<H> {
+    /// Of `target`.
+    pub(crate) fn new(target: Arc<Target<H>>) -> Reaper<H> {
+        Reaper { target }
+    }
+
+    /// Looks again and again, as long as the target is there.
+    pub(crate) async fn run(self) {
+        let is_mgs = self.target.store.label().target == TargetId::MGS;
+        if !is_mgs && !self.target.clients.lives().has_mgs() {
             return;
         }
         let mut before = BTreeMap::new();
-        while self.stop.unless(self.rt.sleep(LOOK_PAUSE)).await.is_some() {
+        while self.target.stop.unless(self.target.rt.sleep(LOOK_PAUSE)).await.is_some() {
             let looked = async {
                 if is_mgs {
                     self.end_away_from_mgs().await;
@@ -49,7 +59,7 @@ impl<H: Handler> Target<H> {
                 self.end_gone(&gone, &before).await;
                 gone
             };
-            let Some(gone) = self.stop.unless(looked).await else { return };
+            let Some(gone) = self.target.stop.unless(looked).await else { return };
             before = gone;
         }
     }
@@ -59,13 +69,13 @@ impl<H: Handler> Target<H> {
         for (_, session) in self.away() {
             self.end_quietly(session);
             // Each is a commit, and leases are renewed meanwhile.
-            self.rt.sleep(BREATH).await;
+            self.target.rt.sleep(BREATH).await;
         }
     }
 
     /// Clients that have been away for long, with their sessions.
     fn away(&self) -> Vec<(ClientId, u64)> {
-        let sessions = self.exports.sessions.matching(|session| session.role() == Role::Client);
+        let sessions = self.target.exports.sessions.matching(|session| session.role() == Role::Client);
         // Not while the table is locked: there may be hundreds of thousands.
         let away = sessions.iter().filter(|session| self.is_away(session.handle(), Kind::Left));
         away.map(|session| (session.client(), session.handle())).collect()
@@ -78,7 +88,7 @@ impl<H: Handler> Target<H> {
         if asked.is_empty() {
             return BTreeMap::new();
         }
-        let states = self.clients.lives().ask(&asked).await.unwrap_or_default();
+        let states = self.target.clients.lives().ask(&asked).await.unwrap_or_default();
         let kinds =
             asked.iter().zip(states).filter_map(|(asked, state)| Some((asked.session, Kind::of(state)?)));
         kinds.filter(|(session, kind)| self.is_away(*session, *kind)).collect()
@@ -95,52 +105,56 @@ impl<H: Handler> Target<H> {
                     }
                 }
             }
-            self.rt.sleep(BREATH).await;
+            self.target.rt.sleep(BREATH).await;
         }
     }
 
     /// Ends the session of one that has said goodbye, if it has not come back.
     fn end_quietly(&self, session: u64) {
-        let _door = self.exports.door.lock();
-        if let Some(session) = self.exports.sessions.of_handle(session)
+        let _door = self.target.exports.door.lock();
+        if let Some(session) = self.target.exports.sessions.of_handle(session)
             && self.is_away(session.handle(), Kind::Left)
         {
-            self.end(&session);
+            self.target.end(&session);
         }
     }
 
     /// Has the MGS keep the order for the client that its session is over, and ends it. Says whether the MGS answered at once.
     async fn evict_gone(&self, session: u64, kind: Kind) -> bool {
         let mut at_once = true;
-        while let Some(client) = self.exports.sessions.of_handle(session).map(|session| session.client()) {
+        while let Some(client) =
+            self.target.exports.sessions.of_handle(session).map(|session| session.client())
+        {
             let is_away = self.is_away(session, kind);
-            if at_once && !(is_away && self.store.is_owner()) {
+            if at_once && !(is_away && self.target.store.is_owner()) {
                 return true;
             }
             // One that has come back gets no order, and one that it may have is taken back.
             let wish = if is_away { ASKED } else { ASKED_TO_RETURN };
-            match self.clients.lives().ask_one(LeaseAsked { client, session, wish }).await {
+            match self.target.clients.lives().ask_one(LeaseAsked { client, session, wish }).await {
                 Some(LEASE_LIVES | LEASE_LEFT) => return at_once,
                 Some(LEASE_OVER | LEASE_NONE)
-                    if wish == ASKED && (at_once || self.is_away(session, kind)) && self.store.is_owner() =>
+                    if wish == ASKED
+                        && (at_once || self.is_away(session, kind))
+                        && self.target.store.is_owner() =>
                 {
                     // It drops what it holds when it hears of the order, even if it has just come back.
-                    let _door = self.exports.door.lock();
-                    if let Some(session) = self.exports.sessions.of_handle(session) {
+                    let _door = self.target.exports.door.lock();
+                    if let Some(session) = self.target.exports.sessions.of_handle(session) {
                         let why = "it is dead: it has been away for hours, and its lease is over";
-                        self.evict_unawaited(&session, why);
+                        self.target.evict_unawaited(&session, why);
                     }
                     return at_once;
                 }
                 // The MGS may keep the order: what becomes of it is known before anything else is done.
-                _ => (at_once, _) = (false, self.rt.sleep(ASK_PAUSE).await),
+                _ => (at_once, _) = (false, self.target.rt.sleep(ASK_PAUSE).await),
             }
         }
         at_once
     }
 
     fn is_away(&self, session: u64, kind: Kind) -> bool {
-        self.clients.absent_for(session).is_some_and(|(absent, silent)| kind.is_long(absent, silent))
+        self.target.clients.absent_for(session).is_some_and(|(absent, silent)| kind.is_long(absent, silent))
     }
 }
 

@@ -7,13 +7,12 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::JobId;
 use proto::parameters::{Parameter, TargetTree, Unit};
-use proto::statistics::Sums;
 use rt::{Rt, Time};
 
+use crate::tally::Tally;
 use crate::timing::{Counting, Stats};
 
 /// Jobs that a target counts for. Each takes a kilobyte.
@@ -26,8 +25,6 @@ const CLEANUP_S: u64 = 600;
 const PART_JOBS: usize = 12;
 /// How wide names are, with what stands between them and their values.
 const NAME_WIDTH: usize = 17;
-/// Rows of all roles: bytes that were read, and that were written.
-const BYTES: [&str; 2] = ["read_bytes", "write_bytes"];
 /// What clears everything, as no job is called then.
 const CLEAR: &str = "clear";
 const TAKES: &str = "write clear, or the name of a job";
@@ -53,15 +50,7 @@ struct Job {
     /// Seconds since 1970.
     seen_s: i64,
     since_s: i64,
-    sums: Box<[Sums]>,
-}
-
-/// A request of a job that is being carried out.
-pub(crate) struct Under {
-    job: JobId,
-    counting: Counting,
-    sent: u64,
-    began: Time,
+    tally: Tally,
 }
 
 impl Jobs {
@@ -70,39 +59,13 @@ impl Jobs {
         Jobs { stats, table: Mutex::default(), cleanup_s: AtomicU64::new(CLEANUP_S) }
     }
 
-    /// A request that brings `bulk` is carried out, for `job`; `None` if nobody has to know.
-    pub fn begin(
-        &self,
-        job: JobId,
-        rt: &Rt,
-        counting: impl FnOnce() -> Counting,
-        bulk: &[Bytes],
-    ) -> Option<Under> {
-        if job.is_none() || self.stats.is_none() {
-            return None;
-        }
-        Some(Under { job, counting: counting(), sent: bytes_of(bulk), began: rt.now() })
-    }
-
-    /// It was carried out, and gives `bulk`.
-    pub fn done(&self, under: Under, rt: &Rt, bulk: &[Bytes]) {
-        let Under { job, counting, sent, began } = under;
+    /// A request for `job` was carried out; see [`Tally::note`].
+    pub fn done(&self, job: JobId, rt: &Rt, (counting, took): (&Counting, Duration), moved: [u64; 2]) {
         let Some(stats) = self.stats else { return };
-        let now = rt.now();
         let mut table = self.table.lock();
         let cleanup = self.cleanup();
-        let job = table.job(job, stats, (now, rt.wall().secs), cleanup);
-        let (bytes, rows) = job.sums.split_at_mut(BYTES.len());
-        for (sums, bytes) in bytes.iter_mut().zip([bytes_of(bulk), sent]) {
-            if bytes > 0 {
-                sums.note(bytes);
-            }
-        }
-        for (sums, (_, all)) in rows.iter_mut().zip(stats.of_jobs()) {
-            for (_, took) in counting.each(now - began).filter(|(counted, _)| all.contains(counted)) {
-                sums.note(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-            }
-        }
+        let job = table.job(job, stats, (rt.now(), rt.wall().secs), cleanup);
+        job.tally.note(stats, counting, took, moved);
     }
 
     fn cleanup(&self) -> Option<Duration> {
@@ -171,9 +134,11 @@ impl Table {
                 self.make_room();
             }
         }
-        let job = self.jobs.entry(id).or_insert_with(|| {
-            let rows = BYTES.len() + stats.of_jobs().count();
-            Job { seen: now, seen_s: now_s, since_s: now_s, sums: vec![Sums::default(); rows].into() }
+        let job = self.jobs.entry(id).or_insert_with(|| Job {
+            seen: now,
+            seen_s: now_s,
+            since_s: now_s,
+            tally: Tally::new(stats),
         });
         (job.seen, job.seen_s) = (now, now_s);
         job
@@ -205,9 +170,7 @@ impl Job {
         line("  ", "snapshot_time", &self.seen_s.to_string());
         line("  ", "start_time", &self.since_s.to_string());
         line("  ", "elapsed_time", &self.seen_s.saturating_sub(self.since_s).to_string());
-        let bytes = BYTES.into_iter().map(|name| (name, "bytes"));
-        let rows = bytes.chain(stats.of_jobs().map(|(name, _)| (*name, "usecs")));
-        for ((name, unit), sums) in rows.zip(&self.sums) {
+        for (name, unit, sums) in self.tally.rows(stats) {
             line("  ", name, &sums.braces(unit));
         }
     }
@@ -216,10 +179,6 @@ impl Job {
 /// As YAML takes it.
 fn quoted(id: JobId) -> String {
     format!("\"{}\"", id.as_str().replace('\\', "\\x5c").replace('"', "\\x22"))
-}
-
-fn bytes_of(bulk: &[Bytes]) -> u64 {
-    bulk.iter().map(|slice| slice.len() as u64).sum()
 }
 
 #[cfg(test)]
@@ -244,10 +203,8 @@ mod tests {
         sim.run(async { test(rt.clone(), Jobs::new(Some(&STATS))).await });
     }
 
-    fn note(jobs: &Jobs, rt: &Rt, job: &str, opcode: u16, bytes: usize) {
-        let bulk = [Bytes::from(vec![0; bytes])];
-        let under = jobs.begin(JobId::named(job.as_bytes()), rt, || (opcode, 0).into(), &bulk);
-        jobs.done(under.expect("it has a job"), rt, &[]);
+    fn note(jobs: &Jobs, rt: &Rt, job: &str, opcode: u16, bytes: u64) {
+        jobs.done(JobId::named(job.as_bytes()), rt, (&(opcode, 0).into(), Duration::ZERO), [0, bytes]);
     }
 
     fn tree<'a>(jobs: &'a Jobs, rt: &'a Rt, pattern: &str, names_only: bool, skip: u32) -> Tree<'a> {
@@ -281,7 +238,6 @@ mod tests {
     fn what_was_asked_for_is_summed_up_by_job() {
         check(|rt, jobs| async move {
             assert_eq!(text(&jobs, &rt), "job_stats:");
-            assert!(jobs.begin(JobId::NONE, &rt, || panic!("nobody has to know"), &[]).is_none());
             for bytes in [4096, 100] {
                 note(&jobs, &rt, "dd.0", Write::OPCODE, bytes);
             }

@@ -31,6 +31,7 @@ mod returns;
 mod session;
 mod slot;
 mod stop;
+mod tally;
 mod target;
 mod timing;
 mod watch;

@@ -124,7 +124,14 @@ impl<'a, H: Handler> Parameters<'a, H> {
             for (nid, clients) in target.exports.clients_by_nid() {
                 let lines = move || clients.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
                 tree.of_device(Parameter::text(format!("exports.{nid}.uuid"), lines));
+                if let Some(stats) = H::STATS {
+                    let by_client = &target.measures.by_client;
+                    tree.of_device(by_client.of_nid((&target.rt, stats), &target.exports, &nid));
+                }
             }
+        }
+        if H::STATS.is_some() {
+            target.measures.by_client.switch_in(&target.rt, &target.exports, tree);
         }
         let sessions = &target.exports.sessions;
         tree.of_device(Parameter::gauge("num_exports", Unit::None, move || sessions.count()));

@@ -15,6 +15,7 @@ use crate::keys;
 use crate::recent::Recent;
 use crate::recovery::Expected;
 use crate::slot::Slots;
+use crate::tally::OfSession;
 
 /// Most sessions of one target.
 pub(crate) const SESSIONS_MAX: usize = 262_144;
@@ -37,6 +38,7 @@ pub struct Session<S> {
     from: Mutex<Origin>,
     began: Time,
     recent: Recent,
+    counted: OfSession,
     /// Nothing is changed for the session any more when it is over.
     author: Arc<Author>,
     data: S,
@@ -70,6 +72,7 @@ impl<S: Default> Session<S> {
             from: Mutex::new(begun.from),
             began: begun.now,
             recent: Recent::default(),
+            counted: OfSession::default(),
             author: Arc::default(),
             data: S::default(),
         }
@@ -100,6 +103,11 @@ impl<S> Session<S> {
     /// Whether the client was known before the target restarted.
     pub fn resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// What it asked for, in sums.
+    pub(crate) fn counted(&self) -> &OfSession {
+        &self.counted
     }
 
     /// Whom its changes are made for.

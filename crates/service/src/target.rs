@@ -15,9 +15,11 @@ use rpc::{Answer, Call, Safeguards, Service};
 use rt::{BoxFuture, Rt};
 use store::{Batch, Need, Store, StoreError};
 
+use crate::absent::Awaited;
 use crate::claimant;
 use crate::clients::{self, Clients};
 use crate::context::{Ctx, Done, code_of};
+use crate::dead::Reaper;
 use crate::disk_queues::DiskQueues;
 use crate::eviction::Tracer;
 use crate::exports::Exports;
@@ -29,6 +31,7 @@ use crate::recovery::Recovery;
 use crate::session::{Session, Sessions};
 use crate::slot::{self, Begin};
 use crate::stop::Stop;
+use crate::tally::ByClient;
 use crate::timing::{Counting, Timing};
 use crate::watch::{Held, Watch};
 
@@ -56,6 +59,8 @@ pub(crate) struct Measures {
     pub timing: Timing,
     /// By the job that they came from.
     pub jobs: Jobs,
+    /// By the client.
+    pub by_client: ByClient,
 }
 
 /// How a target was started, and what became known of that.
@@ -100,7 +105,7 @@ impl<H: Handler> Target<H> {
             claimant,
         };
         let handler = Arc::new(H::open(env).await?);
-        let timing = Timing::new(&rt);
+        let (timing, by_client) = (Timing::new(&rt), ByClient::new(&rt));
         let tracer = Tracer::new(rt.clone(), store.clone());
         let disk_queues = Arc::new(DiskQueues::new(id, store.dir().clone()));
         disk_queues.report().await;
@@ -115,7 +120,7 @@ impl<H: Handler> Target<H> {
             clients,
             tracer,
             handler,
-            measures: Measures { timing, jobs: Jobs::new(H::STATS) },
+            measures: Measures { timing, jobs: Jobs::new(H::STATS), by_client },
             disk_queues,
             store,
             began: Began { supervision, safeguards, accepted, told, older },
@@ -124,11 +129,11 @@ impl<H: Handler> Target<H> {
             Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));
         target.clients.set_doorman(doorman);
         if target.exports.sessions.has_absent() {
-            target.rt.spawn(target.clone().forget_the_absent());
-            target.rt.spawn(target.clone().ask_about_the_absent());
+            target.rt.spawn(Awaited::new(target.clone()).forget_late());
+            target.rt.spawn(Awaited::new(target.clone()).ask_about_missing());
             target.rt.spawn(target.clone().clear_away_after_recovery());
         }
-        target.rt.spawn(target.clone().end_the_dead());
+        target.rt.spawn(Reaper::new(target.clone()).run());
         Ok(target)
     }
 
@@ -272,10 +277,12 @@ impl<H: Handler> Target<H> {
         request: Request,
         bulk: Vec<Bytes>,
     ) -> Result<Done, Code> {
-        let of_job = self.measures.jobs.begin(ctx.job, &self.rt, || Counting::of::<H>(&request), &bulk);
+        // Nobody has to know of most.
+        let stats = H::STATS.filter(|_| !ctx.job.is_none() || self.measures.by_client.is_on());
+        let counting = stats.map(|_| Counting::of::<H>(&request));
+        let (began, sent) = (self.rt.now(), bytes_of(&bulk));
         let done = match H::Request::try_from(request) {
             Ok(request) => {
-                let sent = bytes_of(&bulk);
                 let done = self.handler.handle(ctx, request, bulk).await?;
                 self.measures.timing.moved(sent, bytes_of(&done.bulk));
                 done
@@ -286,8 +293,14 @@ impl<H: Handler> Target<H> {
             // Another role's, or one that is asked for outside any session.
             Err(_) => return Err(Code::NotSupported),
         };
-        if let Some(of_job) = of_job {
-            self.measures.jobs.done(of_job, &self.rt, &done.bulk);
+        if let Some((stats, counting)) = stats.zip(counting) {
+            let (took, moved) = (self.rt.now() - began, [bytes_of(&done.bulk), sent]);
+            if !ctx.job.is_none() {
+                self.measures.jobs.done(ctx.job, &self.rt, (&counting, took), moved);
+            }
+            if self.measures.by_client.is_on() {
+                ctx.session().counted().note(stats, &counting, took, moved);
+            }
         }
         Ok(done)
     }

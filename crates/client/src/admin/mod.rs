@@ -3,6 +3,7 @@
 mod ahead;
 mod answers;
 mod counting;
+mod import;
 mod locks;
 mod memory;
 mod parameters;

@@ -2,7 +2,7 @@
 //! OST (`osc.*`), what it holds of each target (`ldlm.namespaces.*`), how long answers take, and which configuration it knows.
 //! What is set holds for as long as the mount does.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ use super::Admin;
 use super::answers;
 use crate::Result;
 
+/// What `max_rpcs_in_flight` takes, as in Lustre.
+const IN_FLIGHT_MAX: usize = 256;
+const IN_FLIGHT: &str = "write a number from 1 to 256";
 /// What `idle_timeout` takes.
 const IDLE: &str = "write seconds, up to 4294967294; 0 for never";
 
@@ -28,13 +31,16 @@ impl Admin {
         self.ahead_in(tree);
         self.counting_in(tree);
         self.switches_in(tree);
+        self.imports_in(tree);
         let targets: Vec<TargetId> = self.shared.targets.sessions().into_keys().collect();
         for target in &targets {
             self.locks.parameters(*target, tree);
             if let Some(ost) = target.ost_index() {
                 self.memory.parameters_of(ost, tree);
+                self.in_flight_in(*target, tree);
             }
             self.rpcs_in(*target, tree);
+            self.times_in(*target, tree);
         }
         for target in targets {
             tree.of_session(target, || [Parameter::text("timeouts", move || self.timeouts(target))]);
@@ -84,6 +90,20 @@ impl Admin {
         Parameter::gauge("idle_timeout", Unit::Seconds, seconds).settable(IDLE, set)
     }
 
+    /// Reads and writes apart. Those that are under way when it is set end by themselves.
+    fn in_flight_in<'a>(&'a self, id: TargetId, tree: &mut ClientTree<'a, Setting<'a>>) {
+        let Some(made) = self.shared.targets.made(id) else { return };
+        tree.of_session(id, || {
+            let of = made.clone();
+            let most = Parameter::gauge("max_rpcs_in_flight", Unit::None, move || of.writes.most());
+            [most.settable(IN_FLIGHT, move |text: &str| -> Setting<'a> {
+                let most = text.trim().parse().ok().filter(|most| (1..=IN_FLIGHT_MAX).contains(most));
+                let set = most.map(|most| made.set_rpcs_in_flight_max(most));
+                Box::pin(ready(set.ok_or(Code::Invalid.into())))
+            })]
+        });
+    }
+
     /// As in Lustre, whatever is written clears them.
     fn rpcs_in<'a>(&'a self, target: TargetId, tree: &mut ClientTree<'a, Setting<'a>>) {
         let text = move || {
@@ -94,9 +114,22 @@ impl Admin {
             if let Some(made) = self.shared.targets.made(target) {
                 made.clear_rpc_stats();
             }
-            Box::pin(std::future::ready(Ok(())))
+            Box::pin(ready(Ok(())))
         };
         tree.of_session(target, || [Parameter::histogram("rpc_stats", text).settable(CLEARS, clear)]);
+    }
+
+    /// The same.
+    fn times_in<'a>(&'a self, target: TargetId, tree: &mut ClientTree<'a, Setting<'a>>) {
+        let Some(made) = self.shared.targets.made(target) else { return };
+        tree.of_session(target, || {
+            let of = made.clone();
+            let clear = move |_: &str| -> Setting<'a> {
+                made.clear_stats();
+                Box::pin(ready(Ok(())))
+            };
+            [Parameter::histogram("stats", move || of.stats()).settable(CLEARS, clear)]
+        });
     }
 
     fn timeouts(&self, target: TargetId) -> String {

@@ -264,13 +264,13 @@ impl Data {
         let rpcs = target.rpcs();
         let waits = rpcs.wait(ask.len);
         let _ahead = match reading.as_ref().is_some_and(Reading::is_ahead) {
-            true => Some(target.reads_ahead.acquire().await.map_err(|_| Error::Closed)?),
+            true => Some(target.reads_ahead.acquire().await?),
             false => None,
         };
         // What the OST locks waits for others, and must not keep out what does not.
         let _permit = match locked {
             true => None,
-            false => Some(target.reads.acquire().await.map_err(|_| Error::Closed)?),
+            false => Some(target.reads.acquire().await?),
         };
         drop(waits);
         let object = ask.place.object;

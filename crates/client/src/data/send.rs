@@ -146,7 +146,7 @@ impl WriteBack {
         let writes = requests.into_iter().map(|(parts, bulk)| {
             let target = &target;
             async move {
-                let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+                let _permit = target.writes.acquire().await?;
                 let began = self.rt.now();
                 let bytes = parts.iter().map(|part| u64::from(part.len)).sum();
                 let first = parts.first().map_or(0, |part| part.offset);

@@ -17,6 +17,7 @@ use crate::data::Resize;
 use crate::files::{OpenFile, OpenFiles};
 use crate::lock::whole;
 use crate::names::{Ended, Made, New, Told as Answer, is_released, no_change};
+use crate::targets::Targets;
 use crate::{AttrChange, Caller, Error, Forget, Handle, OpenFlags, Result};
 
 impl OpenFlags {
@@ -215,7 +216,7 @@ impl OpenFiles {
 
     /// Opens a regular file, or a directory to read it.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
-        let session = self.session_of(fid);
+        let session = session_of(&self.targets, fid);
         let meta = &self.names.meta;
         let at_hand =
             meta.opens.open_again(caller, fid, flags).or_else(|| self.heads.open_own(caller, fid, flags));
@@ -351,12 +352,12 @@ impl OpenFiles {
     }
 }
 
-impl OpenFiles {
-    /// The present session with the MDT of a file.
-    fn session_of(&self, fid: Fid) -> Option<u64> {
-        self.targets.mdt_of(fid).ok().map(|mdt| mdt.session())
-    }
+/// The present session with the MDT of a file.
+fn session_of(targets: &Targets, fid: Fid) -> Option<u64> {
+    targets.mdt_of(fid).ok().map(|mdt| mdt.session())
+}
 
+impl OpenFiles {
     fn opened(&self, caller: &Caller, told: Told, flags: OpenFlags) -> Handle {
         let fid = told.attr.fid;
         let file = (told.attr.kind() == FileKind::File).then(|| self.names.data.files.get(fid));
@@ -401,7 +402,7 @@ impl OpenFiles {
             failure_seen,
         });
         // If the session ended just now it was not among what was lost, as it was not there yet.
-        if told.session.is_some_and(|session| self.session_of(fid) != Some(session))
+        if told.session.is_some_and(|session| session_of(&self.targets, fid) != Some(session))
             && let Ok(open) = self.handles.get(handle)
         {
             open.losses.fetch_add(1, Ordering::AcqRel);

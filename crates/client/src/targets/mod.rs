@@ -3,11 +3,13 @@
 mod ask;
 mod common;
 mod counting;
+mod in_flight;
 mod pace;
 mod pending;
 mod requests;
 mod rpcs;
 mod target;
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -283,13 +285,18 @@ impl Targets {
             for target in self.made.read().values() {
                 target.rpcs.clear();
                 target.changes.clear();
+                target.times.clear();
             }
         }
     }
 
     /// Bytes that the statistics of all sessions take.
     pub(crate) fn counting_bytes(&self) -> usize {
-        self.made.read().values().map(|target| target.rpcs.bytes() + target.changes.bytes()).sum()
+        self.made
+            .read()
+            .values()
+            .map(|target| target.rpcs.bytes() + target.changes.bytes() + target.times.bytes())
+            .sum()
     }
 
     /// The session with `id`, if there has been one.

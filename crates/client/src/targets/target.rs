@@ -7,15 +7,16 @@ use bytes::Bytes;
 use proto::wire::messages::{DropOrder, Operation, Statfs};
 use proto::{DataTarget, TargetId, TargetKind, Transno};
 use rpc::{Answered, Import, LinkState};
-use rt::Rt;
-use rt::sync::Semaphore;
+use rt::{Rt, Time};
 
 use super::SignOfLife;
 use super::common::{Common, Shortage};
 use super::counting::{Counted, Counting, DISABLED, Slot};
+use super::in_flight::InFlight;
 use super::pace::Pace;
 use super::requests::Requests;
 use super::rpcs::{Changes, Rpcs};
+use super::times::Times;
 use crate::Result;
 use crate::order::{LEAF, Mutex};
 
@@ -26,10 +27,10 @@ pub(crate) struct Target {
     /// What is held of the target needs a lease; `None` for the MGS.
     lease: Option<Arc<dyn SignOfLife>>,
     /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
-    pub(crate) writes: Semaphore,
-    pub(crate) reads: Semaphore,
+    pub(crate) writes: InFlight,
+    pub(crate) reads: InFlight,
     /// Bounds those of the reads that nobody waits for yet: who comes meanwhile finds a permit.
-    pub(crate) reads_ahead: Semaphore,
+    pub(crate) reads_ahead: InFlight,
     /// How long large writes take.
     pub(crate) pace: Pace,
     rt: Rt,
@@ -38,6 +39,8 @@ pub(crate) struct Target {
     pub(super) rpcs: Slot<Rpcs>,
     /// Of changes.
     pub(super) changes: Slot<Changes>,
+    /// Of all.
+    pub(super) times: Slot<Times>,
     /// Newest transno of a reply.
     newest: AtomicU64,
     /// Something was asked since this was last looked at.
@@ -60,19 +63,20 @@ impl Target {
         lease: Option<Arc<dyn SignOfLife>>,
         notes: Option<Notes>,
     ) -> Target {
-        let permits = common.rpcs_in_flight_max.max(1) as usize;
+        let permits = common.rpcs_in_flight_max as usize;
         Target {
             import,
             requests: common.requests.clone(),
             lease,
-            writes: Semaphore::new(permits),
-            reads: Semaphore::new(permits),
-            reads_ahead: Semaphore::new(permits.div_ceil(2)),
+            writes: InFlight::new(permits),
+            reads: InFlight::new(permits),
+            reads_ahead: InFlight::new(permits.div_ceil(2)),
             pace: Pace::default(),
             rt: common.hub.rt().clone(),
             counting: common.counting.clone(),
             rpcs: Slot::empty(),
             changes: Slot::empty(),
+            times: Slot::empty(),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),
             notes,
@@ -87,7 +91,10 @@ impl Target {
         self.begin().await;
         let changes = if O::CHANGES { self.changes() } else { None };
         let _changing = changes.as_deref().map(Changes::begin);
-        let answered = self.import.call(operation).await?;
+        let began = self.rt.now();
+        let answered = self.import.call(operation).await;
+        self.took::<O>(began);
+        let answered = answered?;
         self.note(answered.transno);
         // It may have brought something to hold.
         self.touch();
@@ -102,7 +109,10 @@ impl Target {
     ) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
         self.begin().await;
-        let answered = self.import.call_bulk(operation, bulk).await?;
+        let began = self.rt.now();
+        let answered = self.import.call_bulk(operation, bulk).await;
+        self.took::<O>(began);
+        let answered = answered?;
         self.note(answered.transno);
         self.touch();
         Ok(answered)
@@ -117,10 +127,36 @@ impl Target {
     ) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
         self.begin().await;
-        let answered = self.import.call_in_era(era, operation, bulk).await?;
+        let began = self.rt.now();
+        let answered = self.import.call_in_era(era, operation, bulk).await;
+        self.took::<O>(began);
+        let answered = answered?;
         self.note(answered.transno);
         self.touch();
         Ok(answered)
+    }
+
+    /// A request that was begun then has its answer, or none.
+    fn took<O: Operation>(&self, began: Time) {
+        if let Some(times) = self.times.get_or_make(&self.counting, || Times::new(&self.rt)) {
+            times.note(O::OPCODE, self.rt.now() - began);
+        }
+    }
+
+    /// The text of `stats`. Whoever looks at a session without requests makes it no larger.
+    pub(crate) fn stats(&self) -> String {
+        match self.times.get() {
+            _ if !self.counting.is_on() => DISABLED.to_owned(),
+            Some(times) => times.text(&self.rt),
+            None => Times::new(&self.rt).text(&self.rt),
+        }
+    }
+
+    /// They begin anew.
+    pub(crate) fn clear_stats(&self) {
+        if let Some(times) = self.times.get() {
+            times.clear(&self.rt);
+        }
     }
 
     /// Where its requests for data are counted.
@@ -160,6 +196,13 @@ impl Target {
         if let Some(changes) = self.changes.get() {
             changes.clear(&self.rt);
         }
+    }
+
+    /// So many reads, and so many writes, are under way at a time at most.
+    pub(crate) fn set_rpcs_in_flight_max(&self, most: usize) {
+        self.writes.set_most(most);
+        self.reads.set_most(most);
+        self.reads_ahead.set_most(most.div_ceil(2));
     }
 
     fn note(&self, transno: Transno) {

@@ -71,12 +71,22 @@ fn names_are_lustres() {
     for (place, of_place) in [
         (format!("llite.{fsname}-{digits}"), &MEMORY[..]),
         (format!("osc.{osc}"), &["active", "idle_timeout"]),
+        (format!("mdc.{mdc}"), &["import", "state"]),
+        (format!("osc.{osc}"), &["import", "state"]),
         (format!("ldlm.namespaces.{mdc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
-        (format!("mdc.{mdc}"), &["rpc_stats"]),
+        (format!("mdc.{mdc}"), &["rpc_stats", "stats"]),
         (format!("ldlm.namespaces.{osc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
         (
             format!("osc.{osc}"),
-            &["cur_dirty_bytes", "cur_grant_bytes", "max_dirty_mb", "unstable_stats", "rpc_stats"],
+            &[
+                "cur_dirty_bytes",
+                "cur_grant_bytes",
+                "max_dirty_mb",
+                "unstable_stats",
+                "max_rpcs_in_flight",
+                "rpc_stats",
+                "stats",
+            ],
         ),
         (format!("mdc.{mdc}"), &["timeouts"]),
         (format!("osc.{osc}"), &["timeouts"]),
@@ -94,7 +104,9 @@ fn names_are_lustres() {
         assert!(!one.value.is_empty(), "{one:?}");
         let kind = match one.value.parse::<u64>() {
             Ok(_) => PARAMETER_GAUGE,
-            Err(_) if one.name.ends_with("read_ahead_stats") || one.name.ends_with("rpc_stats") => {
+            Err(_)
+                if ["read_ahead_stats", "rpc_stats", ".stats"].iter().any(|end| one.name.ends_with(end)) =>
+            {
                 PARAMETER_HISTOGRAM
             }
             Err(_) => PARAMETER_TEXT,
@@ -128,6 +140,46 @@ fn requests_for_data_are_counted() {
         assert!(read.contains("\n256:\t\t         1 100 100   |        0   0   0\n"), "{read}");
         assert_eq!(set(&client, "*.rpc_stats", "0").await, Ok(()));
         assert!(value(&client, "mdc.*.rpc_stats").ends_with("\n0:\t\t         0   0   0"));
+        // How long each operation took.
+        let times = value(&reader, "osc.*OST0000*.stats");
+        assert!(
+            times.contains("\nreq_waittime ")
+                && times.contains("\nRead                      1 samples [usecs] "),
+            "{times}"
+        );
+        assert!(!times.contains("\nWrite"), "{times}");
+        assert!(value(&client, "mdc.*.stats").contains("\nCreate "));
+        assert_eq!(set(&client, "*.stats", "0").await, Ok(()));
+        assert!(
+            value(&client, "mdc.*.stats").ends_with("req_waittime              0 samples [usecs] 0 0 0 0")
+        );
+    });
+}
+
+/// How each target is reached, also one that was not used yet; and how many requests may be under way, which is bounded at once.
+#[test]
+fn sessions_show_how_they_are() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        create_on(&client, b"f", 0).await;
+        client.admin().statfs().await.expect("all answer");
+        for (target, state) in [("mdc.*", "FULL"), ("osc.*OST0000*", "FULL")] {
+            assert_eq!(value(&client, &format!("{target}.state")), format!("current_state: {state}"));
+            let import = value(&client, &format!("{target}.import"));
+            assert!(
+                import.starts_with("import:\n    target: ") && import.contains("connect_flags: [ base, "),
+                "{import}"
+            );
+            assert!(import.contains(&format!("\n    state: {state}\n")), "{import}");
+        }
+        let most = async |value: &str| set(&client, "osc.*OST0000*.max_rpcs_in_flight", value).await;
+        assert_eq!(value(&client, "osc.*OST0000*.max_rpcs_in_flight"), "16");
+        assert_eq!((most("1").await, most("256").await, most("4\n").await), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(value(&client, "osc.*OST0000*.max_rpcs_in_flight"), "4");
+        for wrong in ["0", "257", "-1", "many"] {
+            assert_eq!(most(wrong).await, Err(Error::Refused(Code::Invalid)), "{wrong}");
+        }
     });
 }
 
@@ -152,6 +204,7 @@ fn statistics_of_sessions_can_be_switched_off() {
         assert_eq!(client.admin().session_stats_bytes(), 0);
         for place in ["osc.*OST0000*", "osc.*OST0001*", "mdc.*"] {
             assert_eq!(value(&client, &format!("{place}.rpc_stats")), "disabled");
+            assert_eq!(value(&client, &format!("{place}.stats")), "disabled");
         }
         assert!(value(&client, "llite.*.read_ahead_stats").contains("snapshot_time"));
         assert_eq!(set(&client, "llite.*.session_stats", "1").await, Ok(()));

@@ -8,6 +8,7 @@ use client::{AttrChange, Handle};
 use proto::FileKind;
 
 use super::opens::noted;
+use super::operations::Operations;
 use super::told::{self, Named, Teller};
 use super::{Asked, Dispatcher, done, owned};
 use crate::interrupt::Ends;
@@ -168,27 +169,12 @@ impl Dispatcher {
 
     pub(super) fn get_xattr(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8], size: u32) {
         if let Some(word) = name.strip_prefix(moves::MIGRATE.as_bytes()) {
-            return self.carry_out_move(Asked { node, pid, caller, reply }, owned(word), size);
+            let asked = Asked { node, pid, caller, reply };
+            return carry_out_move(&self.operations, asked, owned(word), size);
         }
         let name = owned(name);
         self.operations.look(reply, pid, |ops| async move {
             sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?)
-        });
-    }
-
-    /// It is no look: what has begun goes on without the process.
-    fn carry_out_move(&self, Asked { node, pid, caller, reply }: Asked, word: Bytes, size: u32) {
-        let has_begun = Arc::new(AtomicBool::new(false));
-        let begins = has_begun.clone();
-        let carry_out = |ops: Arc<Ops>| async move {
-            let told = ops.carry_out_move(&caller, (fid_of(node), &word), &begins).await?;
-            sized(size, told.into())
-        };
-        self.operations.interruptible(reply, pid, Ends::Death, carry_out, move |_, rest| async move {
-            if has_begun.load(Ordering::Acquire) {
-                // Nobody is there to be told.
-                _ = rest.await;
-            }
         });
     }
 
@@ -202,6 +188,27 @@ impl Dispatcher {
         self.operations
             .run(reply, |ops| async move { done(ops.remove_xattr(&caller, fid_of(node), &name).await) });
     }
+}
+
+/// It is no look: what has begun goes on without the process.
+fn carry_out_move(
+    operations: &Operations,
+    Asked { node, pid, caller, reply }: Asked,
+    word: Bytes,
+    size: u32,
+) {
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let begins = has_begun.clone();
+    let carry_out = |ops: Arc<Ops>| async move {
+        let told = ops.carry_out_move(&caller, (fid_of(node), &word), &begins).await?;
+        sized(size, told.into())
+    };
+    operations.interruptible(reply, pid, Ends::Death, carry_out, move |_, rest| async move {
+        if has_begun.load(Ordering::Acquire) {
+            // Nobody is there to be told.
+            _ = rest.await;
+        }
+    });
 }
 
 fn attributes(teller: &Teller, result: Result<client::Told>) -> Result<Answer> {

@@ -113,6 +113,14 @@ impl Sums {
     }
 }
 
+impl From<Sums> for Sampled {
+    /// Without classes.
+    fn from(sums: Sums) -> Sampled {
+        let Sums { count, min, max, sum, sumsq } = sums;
+        Sampled { count, min, max, sum, sumsq, ..Sampled::default() }
+    }
+}
+
 impl Sampled {
     /// This and `other` together.
     #[must_use]

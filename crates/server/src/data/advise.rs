@@ -20,7 +20,7 @@ impl Data {
         self.in_force(ctx, object)?;
         // Without a cache it would be work for nothing.
         let size = self.objects.attr(object).map_err(|error| code_of(&error))?.size;
-        if advice != ADVICE_WILL_READ || self.objects.page_cache().of_read(size) != Via::PageCache {
+        if advice != ADVICE_WILL_READ || self.objects.page_cache().of_read(size, 0) != Via::PageCache {
             return Err(Code::NotSupported);
         }
         let mut at = start;

@@ -9,8 +9,8 @@ use super::Data;
 const SIZES: &str = "write a number of bytes, also as 64K, 32M, 1G, or -1 for no limit";
 
 impl Data {
-    /// Registers `read_cache_enable`, `writethrough_cache_enable` and `readcache_max_filesize`, as in Lustre; there the first two are on for
-    /// disks that rotate.
+    /// Registers `read_cache_enable`, `writethrough_cache_enable` and `readcache_max_filesize`, as in Lustre, where the first two are on for
+    /// disks that rotate; and `readcache_hot_filesize`.
     pub fn cache_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
         let cache = self.objects.page_cache();
         let reads = Parameter::gauge("read_cache_enable", Unit::None, || u8::from(cache.keeps_reads()));
@@ -21,6 +21,11 @@ impl Data {
         let max = Parameter::gauge("readcache_max_filesize", Unit::Bytes, || cache.object_bytes_max());
         tree.of_disk(max.settable(SIZES, |text: &str| {
             cache.set_object_bytes_max(size(text).ok_or(Code::Invalid)?);
+            Ok(())
+        }));
+        let hot = Parameter::gauge("readcache_hot_filesize", Unit::Bytes, || cache.hot_bytes_max());
+        tree.of_disk(hot.settable(SIZES, |text: &str| {
+            cache.set_hot_bytes_max(size(text).ok_or(Code::Invalid)?);
             Ok(())
         }));
     }

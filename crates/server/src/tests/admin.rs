@@ -70,6 +70,7 @@ fn orders_need_the_servers_key() {
 /// Parameters of an MDT, in their order.
 const OF_MDT: &[&str] = &[
     "evict_client",
+    "export_stats",
     "num_exports",
     "recovery_status",
     "commit_on_sharing",
@@ -200,6 +201,37 @@ fn who_is_evicted_has_no_session_and_leaves_a_trace() {
     }
     assert_eq!(evict("nid:test@tcp"), Ok(()));
     assert_eq!(other.attr(Fid::ROOT), Err(Code::NoSession));
+}
+
+/// What each client asked for: of all its sessions together, only what there was, and nothing while it is switched off.
+#[test]
+fn what_a_client_asked_for_is_summed_up() {
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    let rows = || -> Vec<String> {
+        let all = read(&world, Role::Server, "mdt.*.exports.test@tcp.stats");
+        let [one] = &all[..] else { panic!("one address: {all:?}") };
+        let rows = one.value.lines().filter(|line| line.contains(" samples "));
+        rows.filter_map(|line| Some(line.split_once(" samples ")?.0.replace(' ', ""))).collect()
+    };
+    assert_eq!(rows(), [""; 0]);
+    let dir = client.mkdir(Fid::ROOT, "d");
+    other.mkdir(dir, "e");
+    assert!(other.lookup(dir, "no such name").is_err());
+    other.unlink(dir, "no such name").expect_err("what is refused does not count");
+    assert_eq!(rows(), ["mkdir2"]);
+    let clear = |name: &str, value: &str| set(&world, Role::Server, name, value);
+    assert_eq!(clear("exports.test@tcp.stats", "0"), Ok(()));
+    assert_eq!(rows(), [""; 0]);
+    client.attr(dir).expect("it is there");
+    assert_eq!(rows(), ["getattr1"]);
+    assert_eq!(set(&world, Role::Client, "export_stats", "0"), Err(Code::Forbidden));
+    assert_eq!(clear("export_stats", "0"), Ok(()));
+    client.attr(dir).expect("it is there");
+    let off = read(&world, Role::Server, "mdt.*.exports.*.stats");
+    assert_eq!(off.iter().map(|one| one.value.as_str()).collect::<Vec<_>>(), ["disabled"]);
+    assert_eq!(clear("export_stats", "1"), Ok(()));
+    assert_eq!(rows(), [""; 0], "it begins anew");
 }
 
 #[test]

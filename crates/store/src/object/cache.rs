@@ -75,6 +75,8 @@ pub struct Object {
     pub record: Option<Record>,
     /// Its small extents are left alone until then.
     pub merged_from: Time,
+    /// So many bytes were read of it since its data was changed, or it came here.
+    read_bytes: u64,
     chunks: BTreeMap<u64, Chunk>,
     clock: u64,
     cost: usize,
@@ -225,6 +227,13 @@ impl Object {
         Ok(&chunk.extents)
     }
 
+    /// Notes that so many bytes are read. Gives how many were read before.
+    pub fn note_read(&mut self, bytes: u64) -> u64 {
+        let before = self.read_bytes;
+        self.read_bytes = before.saturating_add(bytes);
+        before
+    }
+
     /// How often chunks were looked up.
     #[cfg(test)]
     pub fn looks(&self) -> u64 {
@@ -233,6 +242,7 @@ impl Object {
 
     /// Carries out a committed edit of chunk `index`, which is in memory.
     pub fn apply(&mut self, index: u64, edit: &Edit) {
+        self.read_bytes = 0;
         let chunk = self.chunks.get_mut(&index).expect("an edit is made from the chunk");
         for (start, slot) in &edit.slots {
             let old = match slot {

@@ -12,25 +12,39 @@ pub enum Via {
     Disk,
 }
 
+/// An object is hot once it was read so many times over since it was changed, as programs are that all ranks of a job start: those that
+/// read it first go to the disk, and everybody behind them finds it in memory.
+const HOT_READS: u64 = 2;
+/// Size of the largest object that can be hot, at first, in bytes.
+const HOT_BYTES_MAX: u64 = 32 << 20;
+
 /// Which data goes through the page cache.
 pub struct PageCache {
     reads: AtomicBool,
     writes: AtomicBool,
     /// Size of the largest object that is kept, in bytes.
     object_bytes_max: AtomicU64,
+    /// Size of the largest object that is kept for being read again and again, in bytes.
+    hot_bytes_max: AtomicU64,
 }
 
 impl Default for PageCache {
     fn default() -> PageCache {
         let off = || AtomicBool::new(false);
-        PageCache { reads: off(), writes: off(), object_bytes_max: AtomicU64::new(u64::MAX) }
+        PageCache {
+            reads: off(),
+            writes: off(),
+            object_bytes_max: AtomicU64::new(u64::MAX),
+            hot_bytes_max: AtomicU64::new(HOT_BYTES_MAX),
+        }
     }
 }
 
 impl PageCache {
-    /// The way of what is read of an object of `size` bytes.
-    pub fn of_read(&self, size: u64) -> Via {
-        self.way(self.keeps_reads(), size)
+    /// The way of what is read of an object of `size` bytes, of which `read` bytes in all were read since it was changed.
+    pub fn of_read(&self, size: u64, read: u64) -> Via {
+        let is_hot = size <= self.hot_bytes_max() && read / HOT_READS >= size;
+        self.way(self.keeps_reads() || is_hot, size)
     }
 
     /// The way of what is written to an object that has `size` bytes behind it.
@@ -67,6 +81,16 @@ impl PageCache {
         self.object_bytes_max.load(Ordering::Relaxed)
     }
 
+    /// Size of the largest object that it keeps although it keeps no reads, because it is read again and again, in bytes; 0: none.
+    pub fn hot_bytes_max(&self) -> u64 {
+        self.hot_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`PageCache::hot_bytes_max`].
+    pub fn set_hot_bytes_max(&self, bytes: u64) {
+        self.hot_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
     /// Sets [`PageCache::object_bytes_max`].
     pub fn set_object_bytes_max(&self, bytes: u64) {
         self.object_bytes_max.store(bytes, Ordering::Relaxed);
@@ -80,12 +104,12 @@ mod tests {
     #[test]
     fn nothing_is_kept_until_somebody_asks_for_it() {
         let cache = PageCache::default();
-        assert_eq!((cache.of_read(0), cache.of_write(0)), (Via::Disk, Via::Disk));
+        assert_eq!((cache.of_read(1, 0), cache.of_write(0)), (Via::Disk, Via::Disk));
         cache.keep_reads(true);
-        assert_eq!((cache.of_read(u64::MAX), cache.of_write(0)), (Via::PageCache, Via::Disk));
+        assert_eq!((cache.of_read(u64::MAX, 0), cache.of_write(0)), (Via::PageCache, Via::Disk));
         cache.keep_writes(true);
         cache.keep_reads(false);
-        assert_eq!((cache.of_read(0), cache.of_write(u64::MAX)), (Via::Disk, Via::PageCache));
+        assert_eq!((cache.of_read(1, 0), cache.of_write(u64::MAX)), (Via::Disk, Via::PageCache));
     }
 
     #[test]
@@ -94,7 +118,22 @@ mod tests {
         cache.keep_reads(true);
         cache.keep_writes(true);
         cache.set_object_bytes_max(100);
-        assert_eq!((cache.of_read(100), cache.of_write(100)), (Via::PageCache, Via::PageCache));
-        assert_eq!((cache.of_read(101), cache.of_write(101)), (Via::Disk, Via::Disk));
+        assert_eq!((cache.of_read(100, 0), cache.of_write(100)), (Via::PageCache, Via::PageCache));
+        assert_eq!((cache.of_read(101, 0), cache.of_write(101)), (Via::Disk, Via::Disk));
+    }
+
+    #[test]
+    fn what_is_read_again_and_again_is_kept() {
+        let cache = PageCache::default();
+        assert_eq!([cache.of_read(100, 199), cache.of_read(100, 200)], [Via::Disk, Via::PageCache]);
+        let large = HOT_BYTES_MAX + 1;
+        assert_eq!(cache.of_read(large, u64::MAX), Via::Disk);
+        cache.set_hot_bytes_max(large);
+        assert_eq!(cache.of_read(large, u64::MAX), Via::PageCache);
+        cache.set_object_bytes_max(99);
+        assert_eq!(cache.of_read(100, 200), Via::Disk, "readcache_max_filesize bounds it too");
+        cache.set_object_bytes_max(u64::MAX);
+        cache.set_hot_bytes_max(0);
+        assert_eq!(cache.of_read(100, 200), Via::Disk);
     }
 }

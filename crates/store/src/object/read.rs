@@ -40,18 +40,18 @@ impl Objects {
     /// Slices that together are `[offset, offset+len)` cut at the object's end, holes as zeros; and the size.
     pub async fn read(&self, id: ObjectId, offset: u64, len: u32) -> Result<(Vec<Bytes>, u64), StoreError> {
         let _reading = self.files.reading();
-        let (segments, size) = self.with(id.layout, |state| {
+        let (segments, size, before) = self.with(id.layout, |state| {
             refuse_dead(state)?;
             let object = state.object(&self.store, id)?;
             let size = object.record().size;
             let end = offset.saturating_add(u64::from(len)).min(size);
             let segments = object.segments(&self.store, id, offset..end)?;
             object.shrink();
-            Ok((segments, size))
+            Ok((segments, size, object.note_read(end.saturating_sub(offset))))
         })?;
         let reads = disk_reads(&segments);
         self.store.counts().reads.note_pieces(reads.iter().map(|read| read.run));
-        let via = self.page_cache().of_read(size);
+        let via = self.page_cache().of_read(size, before);
         Ok((self.reader.fetch(id, segments, reads, via).await?, size))
     }
 
