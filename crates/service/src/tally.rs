@@ -130,9 +130,7 @@ impl ByClient {
                 session.counted().add_to(stats, &mut all);
             }
             let since_ns = self.since_ns.load(Ordering::Relaxed);
-            // As in Lustre, only what there was.
-            Snapshot { now_ns: rt.wall().as_nanos(), since_ns }
-                .with_sums(all.into_iter().filter(|(_, _, sums)| sums.count > 0))
+            Snapshot { now_ns: rt.wall().as_nanos(), since_ns }.with_sums(all)
         };
         let clear = move |_: &str| {
             let sessions = exports.sessions.matching(|session| session.nid() == of_clear);

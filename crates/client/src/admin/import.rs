@@ -1,14 +1,13 @@
 //! `import` and `state` of each session, in Lustre's form (`ptlrpc_import_seq_show`): how a target is reached, and what is under way.
 
-use proto::parameters::{ClientTree, Parameter, device_name};
+use proto::parameters::device_name;
 use proto::wire::messages::{
     FEATURE_BASE, FEATURE_BATCH, FEATURE_JOBS, FEATURE_LOCKS, FEATURE_OVERSTRIPING, FEATURE_STATED_OPENS,
 };
-use proto::{Nid, TargetId, TargetKind};
+use proto::{Nid, TargetId};
 use rpc::{ImportState, LinkState};
 
 use super::Admin;
-use super::parameters::Setting;
 
 /// What both sides of a session can do (docs/wire.md#features).
 const FEATURES: [(u64, &str); 6] = [
@@ -28,41 +27,27 @@ struct Session {
     state: ImportState,
 }
 
-impl Admin {
-    /// Registers `import` and `state` of every MDT and OST, whether it was used or not.
-    pub(super) fn imports_in<'a>(&'a self, tree: &mut ClientTree<'a, Setting<'a>>) {
-        let targets: Vec<TargetId> = self.with_config(|config| {
-            let all = config.targets().map(|entry| entry.target);
-            all.filter(|id| id.kind != TargetKind::Mgs).collect()
-        });
-        for id in targets {
-            tree.of_session(id, || {
-                [
-                    Parameter::text("import", move || self.import(id)),
-                    Parameter::text("state", move || {
-                        format!("current_state: {}", state_of(self.session(id).as_ref()))
-                    }),
-                ]
-            });
-        }
-    }
+fn session(admin: &Admin, id: TargetId) -> Option<Session> {
+    let made = admin.shared.targets.made(id)?;
+    Some(Session { features: made.features(), newest: made.newest().0, state: made.state() })
+}
 
-    fn session(&self, id: TargetId) -> Option<Session> {
-        let made = self.shared.targets.made(id)?;
-        Some(Session { features: made.features(), newest: made.newest().0, state: made.state() })
-    }
+/// `import` of the session with a target.
+pub(super) fn import(admin: &Admin, id: TargetId) -> String {
+    let (name, nids) = admin.with_config(|config| {
+        let nids = config.target(id).map_or(Vec::new(), |entry| entry.nids.clone());
+        (device_name(config.fsname(), id), nids)
+    });
+    text(&name, &nids, session(admin, id).as_ref())
+}
 
-    fn import(&self, id: TargetId) -> String {
-        let (name, nids) = self.with_config(|config| {
-            let nids = config.target(id).map_or(Vec::new(), |entry| entry.nids.clone());
-            (device_name(config.fsname(), id), nids)
-        });
-        import(&name, &nids, self.session(id).as_ref())
-    }
+/// `state` of the session with a target.
+pub(super) fn state(admin: &Admin, id: TargetId) -> String {
+    format!("current_state: {}", state_of(session(admin, id).as_ref()))
 }
 
 /// The text of `import`. `name`: of the target.
-fn import(name: &str, nids: &[Nid], session: Option<&Session>) -> String {
+fn text(name: &str, nids: &[Nid], session: Option<&Session>) -> String {
     let features = session.map_or(0, |session| session.features);
     let features: Vec<&str> =
         FEATURES.iter().filter(|(bit, _)| features & bit != 0).map(|(_, name)| *name).collect();
@@ -164,14 +149,14 @@ import:
     transactions:
        last_replay: 20
        peer_committed: 17";
-        assert_eq!(import("w-OST0001", &nids, Some(&session)), expected);
+        assert_eq!(text("w-OST0001", &nids, Some(&session)), expected);
         session.state.link = LinkState::Connecting;
         session.state.problem = Some("it says \"no\"".into());
-        let text = import("w-OST0001", &nids, Some(&session));
-        assert!(text.contains("state: CONNECTING\n"), "{text}");
+        let shown = text("w-OST0001", &nids, Some(&session));
+        assert!(shown.contains("state: CONNECTING\n"), "{shown}");
         let gone = "       current_connection: <none>\n       problem: \"it says \\\"no\\\"\"\n";
-        assert!(text.contains(gone), "{text}");
-        let unused = import("w-OST0001", &nids, None);
+        assert!(shown.contains(gone), "{shown}");
+        let unused = text("w-OST0001", &nids, None);
         assert!(unused.contains("state: IDLE\n    connect_flags: [  ]\n"), "{unused}");
     }
 }

@@ -8,6 +8,7 @@ mod locks;
 mod memory;
 mod parameters;
 mod readahead;
+mod sessions;
 mod settings;
 mod statahead;
 mod stats;

@@ -156,7 +156,7 @@ impl Data {
             return Ok(());
         }
         let target = self.targets.data(to_place.target).await?;
-        let _permit = target.writes.acquire().await?;
+        let _permit = target.in_flight.writes.acquire().await?;
         let copy = CopyObject {
             source: from_place.object,
             source_offset: from_offset,

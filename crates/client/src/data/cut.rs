@@ -127,7 +127,7 @@ impl Objects {
         (time, eras): (Timestamp, &Eras),
     ) -> Result<ObjectAttr> {
         let target = self.targets.data(place.target).await?;
-        let _permit = target.writes.acquire().await?;
+        let _permit = target.in_flight.writes.acquire().await?;
         let object = place.object;
         let dropped = || {
             self.clean.drop_range(object, start, end);

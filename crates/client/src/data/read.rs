@@ -261,16 +261,16 @@ impl Data {
         reading: Option<Reading<'_>>,
     ) -> Result<Given> {
         let target = self.targets.data(ask.place.target).await?;
-        let rpcs = target.rpcs();
+        let rpcs = target.counters.rpcs();
         let waits = rpcs.wait(ask.len);
         let _ahead = match reading.as_ref().is_some_and(Reading::is_ahead) {
-            true => Some(target.reads_ahead.acquire().await?),
+            true => Some(target.in_flight.reads_ahead.acquire().await?),
             false => None,
         };
         // What the OST locks waits for others, and must not keep out what does not.
         let _permit = match locked {
             true => None,
-            false => Some(target.reads.acquire().await?),
+            false => Some(target.in_flight.reads.acquire().await?),
         };
         drop(waits);
         let object = ask.place.object;

@@ -146,11 +146,11 @@ impl WriteBack {
         let writes = requests.into_iter().map(|(parts, bulk)| {
             let target = &target;
             async move {
-                let _permit = target.writes.acquire().await?;
+                let _permit = target.in_flight.writes.acquire().await?;
                 let began = self.rt.now();
                 let bytes = parts.iter().map(|part| u64::from(part.len)).sum();
                 let first = parts.first().map_or(0, |part| part.offset);
-                let rpcs = target.rpcs();
+                let rpcs = target.counters.rpcs();
                 let under = rpcs.begin(Way::Write, (first, bytes), began);
                 let answered = match parts[..] {
                     [WritePart { offset, len }] => {
@@ -199,7 +199,7 @@ impl WriteBack {
         let target = self.targets.data(holder).await?;
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
         let write = Write { object, offset, time, locked, sync, owner: file.owner() };
-        let rpcs = target.rpcs();
+        let rpcs = target.counters.rpcs();
         // The longest waiting is over.
         file.check_fence(fences)?;
         let under = rpcs.begin(Way::WritePast, (offset, data.len() as u64), self.rt.now());

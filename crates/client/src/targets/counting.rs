@@ -88,15 +88,7 @@ impl Sent<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rpcs::Changes;
     use super::*;
-
-    /// What a target without statistics keeps for them: FEATURES I8 allows 64 bytes.
-    #[test]
-    fn a_session_that_counts_nothing_takes_little() {
-        let off = size_of::<Slot<Rpcs>>() + size_of::<Slot<Changes>>() + size_of::<Arc<Counting>>();
-        assert!(off <= 64, "{off}");
-    }
 
     #[test]
     fn what_is_switched_off_is_given_up_and_not_made_again() {

@@ -15,6 +15,29 @@ pub(crate) struct InFlight {
     most: Mutex<LEAF, usize>,
 }
 
+/// What bounds the requests for data of a session: writes and reads apart, so that none of them starves.
+pub(crate) struct Bounds {
+    pub writes: InFlight,
+    pub reads: InFlight,
+    /// Those of the reads that nobody waits for yet: who comes meanwhile finds a place.
+    pub reads_ahead: InFlight,
+}
+
+impl Bounds {
+    /// So many reads, and so many writes, at a time at most.
+    pub(super) fn new(most: usize) -> Bounds {
+        let (writes, reads) = (InFlight::new(most), InFlight::new(most));
+        Bounds { writes, reads, reads_ahead: InFlight::new(most.div_ceil(2)) }
+    }
+
+    /// From now on so many.
+    pub(crate) fn set_most(&self, most: usize) {
+        self.writes.set_most(most);
+        self.reads.set_most(most);
+        self.reads_ahead.set_most(most.div_ceil(2));
+    }
+}
+
 /// A place for one request.
 pub(crate) struct Place<'a> {
     of: &'a InFlight,

@@ -2,6 +2,7 @@
 
 mod ask;
 mod common;
+mod counters;
 mod counting;
 mod in_flight;
 mod pace;
@@ -283,20 +284,14 @@ impl Targets {
         self.common.counting.set(is_on);
         if !is_on {
             for target in self.made.read().values() {
-                target.rpcs.clear();
-                target.changes.clear();
-                target.times.clear();
+                target.counters.give_up();
             }
         }
     }
 
     /// Bytes that the statistics of all sessions take.
     pub(crate) fn counting_bytes(&self) -> usize {
-        self.made
-            .read()
-            .values()
-            .map(|target| target.rpcs.bytes() + target.changes.bytes() + target.times.bytes())
-            .sum()
+        self.made.read().values().map(|target| target.counters.bytes()).sum()
     }
 
     /// The session with `id`, if there has been one.

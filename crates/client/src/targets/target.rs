@@ -5,18 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::wire::messages::{DropOrder, Operation, Statfs};
-use proto::{DataTarget, TargetId, TargetKind, Transno};
+use proto::{DataTarget, TargetId, Transno};
 use rpc::{Answered, Import, LinkState};
-use rt::{Rt, Time};
 
 use super::SignOfLife;
 use super::common::{Common, Shortage};
-use super::counting::{Counted, Counting, DISABLED, Slot};
-use super::in_flight::InFlight;
+use super::counters::Counters;
+use super::in_flight::Bounds;
 use super::pace::Pace;
 use super::requests::Requests;
-use super::rpcs::{Changes, Rpcs};
-use super::times::Times;
+use super::rpcs::Changes;
 use crate::Result;
 use crate::order::{LEAF, Mutex};
 
@@ -26,21 +24,12 @@ pub(crate) struct Target {
     requests: Arc<Requests>,
     /// What is held of the target needs a lease; `None` for the MGS.
     lease: Option<Arc<dyn SignOfLife>>,
-    /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
-    pub(crate) writes: InFlight,
-    pub(crate) reads: InFlight,
-    /// Bounds those of the reads that nobody waits for yet: who comes meanwhile finds a permit.
-    pub(crate) reads_ahead: InFlight,
+    /// Bounds the data requests in flight.
+    pub(crate) in_flight: Bounds,
     /// How long large writes take.
     pub(crate) pace: Pace,
-    rt: Rt,
-    counting: Arc<Counting>,
-    /// Of requests for data.
-    pub(super) rpcs: Slot<Rpcs>,
-    /// Of changes.
-    pub(super) changes: Slot<Changes>,
-    /// Of all.
-    pub(super) times: Slot<Times>,
+    /// What is counted of the session.
+    pub(crate) counters: Counters,
     /// Newest transno of a reply.
     newest: AtomicU64,
     /// Something was asked since this was last looked at.
@@ -63,20 +52,13 @@ impl Target {
         lease: Option<Arc<dyn SignOfLife>>,
         notes: Option<Notes>,
     ) -> Target {
-        let permits = common.rpcs_in_flight_max as usize;
         Target {
             import,
             requests: common.requests.clone(),
             lease,
-            writes: InFlight::new(permits),
-            reads: InFlight::new(permits),
-            reads_ahead: InFlight::new(permits.div_ceil(2)),
+            in_flight: Bounds::new(common.rpcs_in_flight_max as usize),
             pace: Pace::default(),
-            rt: common.hub.rt().clone(),
-            counting: common.counting.clone(),
-            rpcs: Slot::empty(),
-            changes: Slot::empty(),
-            times: Slot::empty(),
+            counters: Counters::new(common.hub.rt().clone(), common.counting.clone()),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),
             notes,
@@ -89,11 +71,11 @@ impl Target {
     pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
         self.begin().await;
-        let changes = if O::CHANGES { self.changes() } else { None };
+        let changes = if O::CHANGES { self.counters.changes() } else { None };
         let _changing = changes.as_deref().map(Changes::begin);
-        let began = self.rt.now();
+        let began = self.counters.begin();
         let answered = self.import.call(operation).await;
-        self.took::<O>(began);
+        self.counters.done::<O>(began);
         let answered = answered?;
         self.note(answered.transno);
         // It may have brought something to hold.
@@ -109,9 +91,9 @@ impl Target {
     ) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
         self.begin().await;
-        let began = self.rt.now();
+        let began = self.counters.begin();
         let answered = self.import.call_bulk(operation, bulk).await;
-        self.took::<O>(began);
+        self.counters.done::<O>(began);
         let answered = answered?;
         self.note(answered.transno);
         self.touch();
@@ -127,82 +109,13 @@ impl Target {
     ) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
         self.begin().await;
-        let began = self.rt.now();
+        let began = self.counters.begin();
         let answered = self.import.call_in_era(era, operation, bulk).await;
-        self.took::<O>(began);
+        self.counters.done::<O>(began);
         let answered = answered?;
         self.note(answered.transno);
         self.touch();
         Ok(answered)
-    }
-
-    /// A request that was begun then has its answer, or none.
-    fn took<O: Operation>(&self, began: Time) {
-        if let Some(times) = self.times.get_or_make(&self.counting, || Times::new(&self.rt)) {
-            times.note(O::OPCODE, self.rt.now() - began);
-        }
-    }
-
-    /// The text of `stats`. Whoever looks at a session without requests makes it no larger.
-    pub(crate) fn stats(&self) -> String {
-        match self.times.get() {
-            _ if !self.counting.is_on() => DISABLED.to_owned(),
-            Some(times) => times.text(&self.rt),
-            None => Times::new(&self.rt).text(&self.rt),
-        }
-    }
-
-    /// They begin anew.
-    pub(crate) fn clear_stats(&self) {
-        if let Some(times) = self.times.get() {
-            times.clear(&self.rt);
-        }
-    }
-
-    /// Where its requests for data are counted.
-    pub(crate) fn rpcs(&self) -> Counted {
-        Counted(self.rpcs.get_or_make(&self.counting, || Rpcs::new(&self.rt)))
-    }
-
-    /// Where its changes of names and attributes are counted.
-    fn changes(&self) -> Option<Arc<Changes>> {
-        self.changes.get_or_make(&self.counting, || Changes::new(&self.rt))
-    }
-
-    /// The text of `rpc_stats` of a session with an OST, which has not taken so many bytes yet, or with an MDT. Whoever looks at a
-    /// session without requests makes it no larger.
-    pub(crate) fn rpc_stats(&self, dirty_bytes: u64) -> String {
-        let rt = &self.rt;
-        if !self.counting.is_on() {
-            return DISABLED.to_owned();
-        }
-        match self.import.target().kind {
-            TargetKind::Ost => match self.rpcs.get() {
-                Some(rpcs) => rpcs.text(rt, dirty_bytes),
-                None => Rpcs::new(rt).text(rt, dirty_bytes),
-            },
-            _ => match self.changes.get() {
-                Some(changes) => changes.text(rt),
-                None => Changes::new(rt).text(rt),
-            },
-        }
-    }
-
-    /// They begin anew.
-    pub(crate) fn clear_rpc_stats(&self) {
-        if let Some(rpcs) = self.rpcs.get() {
-            rpcs.clear(&self.rt);
-        }
-        if let Some(changes) = self.changes.get() {
-            changes.clear(&self.rt);
-        }
-    }
-
-    /// So many reads, and so many writes, are under way at a time at most.
-    pub(crate) fn set_rpcs_in_flight_max(&self, most: usize) {
-        self.writes.set_most(most);
-        self.reads.set_most(most);
-        self.reads_ahead.set_most(most.div_ceil(2));
     }
 
     fn note(&self, transno: Transno) {

@@ -78,6 +78,6 @@ mod tests {
         assert!(rows.len() == 3 && expected.iter().all(|row| rows.contains(row)), "{text}");
         assert!(rows[0] == expected[0] && text.starts_with("snapshot_time"), "{text}");
         times.clear(&rt);
-        assert!(times.text(&rt).ends_with("req_waittime              0 samples [usecs] 0 0 0 0"));
+        assert!(!times.text(&rt).contains("samples"));
     }
 }

@@ -150,9 +150,7 @@ fn requests_for_data_are_counted() {
         assert!(!times.contains("\nWrite"), "{times}");
         assert!(value(&client, "mdc.*.stats").contains("\nCreate "));
         assert_eq!(set(&client, "*.stats", "0").await, Ok(()));
-        assert!(
-            value(&client, "mdc.*.stats").ends_with("req_waittime              0 samples [usecs] 0 0 0 0")
-        );
+        assert!(!value(&client, "mdc.*.stats").contains("samples"));
     });
 }
 
@@ -295,10 +293,10 @@ fn answers_of_many_sessions_are_bounded() {
         }
     };
     let mut names = all("*");
-    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 5 + 3));
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 5) + OSTS * (4 + 6 + 6));
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 5 + 3));
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 5) + OSTS * (4 + 6 + 6));
     assert_eq!(all("osc.*.max_dirty_mb").len(), OSTS);
-    assert_eq!(all("*OST0bb7*").len(), 12);
+    assert_eq!(all("*OST0bb7*").len(), 16);
 }

@@ -21,7 +21,8 @@ use super::page_cache::{PageCache, Via};
 use super::placed::{Durable, Placed};
 use super::space::Space;
 use super::supply::{FILE_BYTES_MIN, Ready, Supply};
-use super::sweep::BlockSet;
+use super::sweep::{BlockSet, Sweeping};
+use super::taker::{Taker, Way};
 use crate::error::StoreError;
 use crate::target::{Need, Store};
 
@@ -62,30 +63,6 @@ pub struct Files {
     page_cache: PageCache,
 }
 
-/// How far the search for what former boots left allocated is.
-struct Sweeping {
-    /// Whoever reads the engine in the background; it is not closed meanwhile.
-    reader: Semaphore,
-    is_over: AtomicBool,
-    /// Some of it was found, or that ended.
-    found: Notify,
-}
-
-impl Sweeping {
-    fn new() -> Sweeping {
-        Sweeping { reader: Semaphore::new(1), is_over: AtomicBool::new(false), found: Notify::new() }
-    }
-
-    fn end(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
-        self.found.notify_waiters();
-    }
-
-    fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
-    }
-}
-
 /// A promise that what a reader saw stays where it is.
 pub struct Reading {
     files: Arc<Files>,
@@ -96,46 +73,6 @@ impl Drop for Reading {
     fn drop(&mut self) {
         self.files.space.lock().leave(self.ticket);
     }
-}
-
-/// What takes blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taker {
-    /// What grows. It waits for a commit that frees enough.
-    Growth,
-    /// What takes the place of something, or was there before a crash. It waits for readers, too.
-    Overwrite,
-    /// What can be left undone. It waits for nobody.
-    Merge,
-}
-
-impl Taker {
-    fn need(self) -> Need {
-        match self {
-            Taker::Growth | Taker::Merge => Need::Growth,
-            Taker::Overwrite => Need::Release,
-        }
-    }
-}
-
-impl From<Need> for Taker {
-    fn from(need: Need) -> Taker {
-        match need {
-            Need::Growth => Taker::Growth,
-            Need::Release => Taker::Overwrite,
-        }
-    }
-}
-
-/// How data is placed.
-#[derive(Clone, Copy)]
-pub struct Way {
-    /// What takes the blocks.
-    pub taker: Taker,
-    /// How the data gets durable.
-    pub durable: Durable,
-    /// Whether the page cache keeps it.
-    pub via: Via,
 }
 
 impl Files {

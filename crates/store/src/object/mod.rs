@@ -40,6 +40,7 @@ mod space;
 pub(crate) mod summary;
 mod supply;
 mod sweep;
+mod taker;
 #[cfg(test)]
 mod tests;
 mod tomb;

@@ -9,10 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use proto::ObjectId;
 use rt::Rt;
+use rt::sync::{Notify, Semaphore};
 
 use super::extent::{Extent, FileId, Run};
 use super::files::Files;
@@ -24,6 +26,33 @@ use crate::target::Store;
 const EXTENTS_PER_PART: usize = 20_000;
 /// Files that are looked for in one pass over all extents: 8 KiB of memory each.
 const FILES_PER_PASS: usize = 4096;
+
+/// How far the search for what former boots left allocated is.
+pub(super) struct Sweeping {
+    /// Whoever reads the engine in the background; it is not closed meanwhile.
+    pub reader: Semaphore,
+    is_over: AtomicBool,
+    /// Some of it was found, or that ended.
+    pub found: Notify,
+}
+
+impl Sweeping {
+    /// It has not begun.
+    pub fn new() -> Sweeping {
+        Sweeping { reader: Semaphore::new(1), is_over: AtomicBool::new(false), found: Notify::new() }
+    }
+
+    /// Nothing more is found.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.found.notify_waiters();
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+}
 
 /// Blocks of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

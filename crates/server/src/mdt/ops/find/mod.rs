@@ -75,9 +75,10 @@ async fn page(
     };
     let bytes_max = (request.bytes_max as usize).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
     let (page, progress) = progress.page(mdt, number, (bytes_max, mdt.searches.bytes_max())).await?;
-    match page.next {
-        Some(_) => mdt.searches.keep(number, progress),
-        None => mdt.searches.end(number),
+    match (&page.next, progress) {
+        (Some(_), Some(progress)) => mdt.searches.keep(number, progress),
+        (Some(_), None) => {}
+        (None, _) => mdt.searches.end(number),
     }
     Ok(page)
 }
@@ -236,6 +237,33 @@ mod tests {
         let first = client.call(find(Fid::ROOT, all())).expect("a page");
         assert!(first.next.is_some() && first.found.len() < 300, "{} in a page", first.found.len());
         assert_eq!(world.target.handler().searches.count(), 1);
+    }
+
+    /// What cannot be read is come by ahead, with what lies before it, and that is told first.
+    #[test]
+    fn what_lies_before_an_error_is_found() {
+        let world = World::new();
+        let client = world.client(1);
+        let mut dir = client.mkdir(Fid::ROOT, "a");
+        (0..400).for_each(|n| drop(client.file(dir, &format!("file{n:03}"))));
+        for _ in 0..PATH_BYTES_MAX / 250 {
+            dir = client.mkdir(dir, &"d".repeat(255));
+        }
+        let (mut request, mut found) = (Find { bytes_max: 1 << 20, ..find(Fid::ROOT, all()) }, Vec::new());
+        let error = loop {
+            match client.call(request.clone()) {
+                Ok(page) => {
+                    found.extend(page.found);
+                    assert!(page.next.is_some() && page.next != request.behind, "it gets on");
+                    (request.snapshot, request.behind) = (page.snapshot, page.next);
+                }
+                Err(code) => break code,
+            }
+        };
+        assert_eq!(error, Code::NameTooLong);
+        let files = found.iter().filter(|found| found.path.starts_with(b"a/file")).count();
+        let deep = found.iter().filter(|found| found.path.starts_with(b"a/d")).count();
+        assert!(files == 400 && deep > 250, "{files} and {deep}");
     }
 
     /// Whatever happens between its pages, a search finds what there was when it began.

@@ -8,7 +8,7 @@ use proto::Code;
 use proto::wire::messages::{Find, FindPlace, Found, FoundPage};
 
 use super::candidate::{Candidates, Judged, Place, end_at, judge_all};
-use super::walk::{Enough, Hidden, HiddenAt, Walk};
+use super::walk::{Enough, Hidden, HiddenAt, Walk, is_damage};
 use super::{JOB_ENTRIES, bytes_of};
 use crate::mdt::Mdt;
 
@@ -77,13 +77,14 @@ impl Progress {
         ready as u64 + self.batch.iter().map(|of| of.memory(false)).sum::<u64>()
     }
 
-    /// The next page. `bytes_max` bounds it, and `batch_bytes_max` what is found ahead of it.
+    /// The next page. `bytes_max` bounds it, and `batch_bytes_max` what is found ahead of it. What is found ahead may come by what cannot be read:
+    /// the page ends before that, without the progress, and the next one begins anew and is refused if it comes no further.
     pub(super) async fn page(
         mut self,
         mdt: &Mdt,
         number: u64,
         (bytes_max, batch_bytes_max): (usize, u64),
-    ) -> Result<(FoundPage, Progress), Code> {
+    ) -> Result<(FoundPage, Option<Progress>), Code> {
         let mut page =
             FoundPage { snapshot: number, found: Vec::new(), visited: 0, hidden: Vec::new(), next: None };
         let (mut bytes, mut work) = (0, 0);
@@ -101,15 +102,24 @@ impl Progress {
                     End::Hidden(HiddenAt { visited, place, .. }) => Some((visited, place)),
                 };
                 if let Some((visited, next)) = end {
-                    return Ok(self.ended(page, visited, Some(next)));
+                    let (page, progress) = self.ended(page, visited, Some(next));
+                    return Ok((page, Some(progress)));
                 }
             }
             let (visited, next) = (self.walk.visited(), self.walk.place());
             if next.is_none() || work >= WORK_MAX {
-                return Ok(self.ended(page, visited, next));
+                let (page, progress) = self.ended(page, visited, next);
+                return Ok((page, Some(progress)));
             }
             let enough = (self.walk.work() * 16).clamp(BATCH_MIN, BATCH_MAX);
-            work += self.walk_on(mdt, Enough { work: enough, bytes: batch_bytes_max }).await?;
+            match self.walk_on(mdt, Enough { work: enough, bytes: batch_bytes_max }).await {
+                Ok(done) => work += done,
+                Err(code) if visited > self.paged && is_damage(code) => {
+                    tracing::debug!(%code, number, "a page of a search ends before what cannot be read");
+                    return Ok((self.ended(page, visited, next).0, None));
+                }
+                Err(code) => return Err(code),
+            }
         }
     }
 

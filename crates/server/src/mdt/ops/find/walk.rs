@@ -139,11 +139,15 @@ impl Walk {
         (std::mem::take(&mut self.candidates), std::mem::take(&mut self.hidden))
     }
 
-    /// Walks on until that is enough, about.
+    /// Walks on until that is enough, about, or up to what cannot be read: that is refused once nothing lies before it. A step that fails
+    /// leaves the walk where it was.
     pub(super) async fn go_on(&mut self, mdt: &Mdt, enough: Enough) -> Result<(), Code> {
-        let until = self.work + enough.work;
+        let (before, until) = (self.work, self.work + enough.work);
         while self.work < until && self.bytes < enough.bytes && !self.levels.is_empty() {
-            self.step(mdt).await?;
+            match self.step(mdt).await {
+                Err(code) if self.work > before && is_damage(code) => break,
+                done => done?,
+            }
         }
         Ok(())
     }
@@ -368,6 +372,11 @@ fn look_ahead(search: &Search, dir: Fid, after_name: Option<Name>) -> Result<Ahe
     });
     scan.map_err(|error| code_of(&error))?;
     if is_damaged { Err(Code::Corrupt) } else { Ok(Ahead { dirs, last, passed }) }
+}
+
+/// Whether that is no matter of who asks or when.
+pub(super) fn is_damage(code: Code) -> bool {
+    matches!(code, Code::Corrupt | Code::Io | Code::NameTooLong)
 }
 
 impl Level {
