@@ -181,6 +181,8 @@ impl Connection {
             let Taken { calls, said, answers } = taken;
             let mut calls = calls.into_iter();
             while let Some(call) = calls.next() {
+                // Nor are all calls of a batch carried out while others wait.
+                poll_fn(|cx| self.hub.rt().poll_step(cx)).await;
                 let stop = race(self.hub.ended().wait(), self.ended.wait());
                 let (target, session, xid) = (call.target, call.session, call.xid);
                 if let Either::First(_) = race(stop, self.admitted(call, answers.as_ref())).await {

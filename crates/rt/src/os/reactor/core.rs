@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use io_uring::squeue;
 use parking_lot::{Condvar, Mutex};
@@ -69,11 +69,15 @@ impl Order {
 
 /// Steps of one poll before it has to make room for others: what never waits would keep its core for ever.
 const STEPS_MAX: u32 = 128;
+/// The time that they have, about. So who sends much at a time holds others up for no longer than that.
+const STEPS_TIME_MAX: Duration = Duration::from_micros(500);
+/// Steps between two looks at the time.
+const STEPS_UNTIMED: u32 = 4;
 
 /// What belongs to the thread of a core alone.
 struct Local {
     /// That the current poll has left.
-    steps: Cell<u32>,
+    left: Cell<Left>,
     /// Node and number.
     core: Cell<Option<(u64, usize)>>,
     tasks: RefCell<VecDeque<Arc<Task>>>,
@@ -85,7 +89,7 @@ struct Local {
 thread_local! {
     static LOCAL: Local = const {
         Local {
-            steps: Cell::new(STEPS_MAX),
+            left: Cell::new(Left { steps: STEPS_MAX, began: None }),
             core: Cell::new(None),
             tasks: RefCell::new(VecDeque::new()),
             orders: RefCell::new(Vec::new()),
@@ -127,23 +131,45 @@ pub(super) fn end_turn() {
     });
 }
 
-/// A poll begins. Gives the steps that are left to one around it, for [`go_on`].
-pub(super) fn begin_poll() -> u32 {
-    LOCAL.with(|local| local.steps.replace(STEPS_MAX))
+/// What is left of a poll.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    steps: u32,
+    /// When its steps began, once somebody has looked.
+    began: Option<Instant>,
+}
+
+/// A poll begins. Gives what is left of one around it, for [`go_on`].
+pub(super) fn begin_poll() -> Left {
+    LOCAL.with(|local| local.left.replace(Left { steps: STEPS_MAX, began: None }))
 }
 
 /// The poll around one that is over goes on.
-pub(super) fn go_on(steps: u32) {
-    LOCAL.with(|local| local.steps.set(steps));
+pub(super) fn go_on(left: Left) {
+    LOCAL.with(|local| local.left.set(left));
 }
 
 /// Takes one of the current poll's steps; `false` if none is left. Threads that are no cores have as many as they like.
 pub(super) fn step() -> bool {
     LOCAL.with(|local| {
-        let left = local.steps.get().checked_sub(1);
-        local.steps.set(left.unwrap_or(0));
-        left.is_some() || local.core.get().is_none()
+        let (after, goes_on) = local.left.get().step(Instant::now);
+        local.left.set(after);
+        goes_on || local.core.get().is_none()
     })
+}
+
+impl Left {
+    /// One step less, and whether it may be taken.
+    fn step(self, now: impl FnOnce() -> Instant) -> (Left, bool) {
+        let Some(steps) = self.steps.checked_sub(1) else { return (self, false) };
+        if !steps.is_multiple_of(STEPS_UNTIMED) {
+            return (Left { steps, ..self }, true);
+        }
+        let now = now();
+        let began = self.began.unwrap_or(now);
+        let in_time = now - began <= STEPS_TIME_MAX;
+        (Left { steps: if in_time { steps } else { 0 }, began: Some(began) }, in_time)
+    }
 }
 
 /// The number of the calling thread's core, if it is one of `node`.
@@ -338,5 +364,33 @@ impl Core {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes steps of so many microseconds each until there is none; how many there were.
+    fn steps_of(micros: u64) -> u32 {
+        let (mut now, mut count) = (Instant::now(), 0);
+        let mut left = Left { steps: STEPS_MAX, began: None };
+        loop {
+            let (after, goes_on) = left.step(|| now);
+            if !goes_on {
+                assert!(!after.step(|| now).1, "none comes behind the last one");
+                return count;
+            }
+            (left, count) = (after, count + 1);
+            now += Duration::from_micros(micros);
+        }
+    }
+
+    #[test]
+    fn steps_are_bounded_in_number_and_in_time() {
+        assert_eq!(steps_of(0), STEPS_MAX);
+        assert_eq!(steps_of(1), STEPS_MAX);
+        assert!((16..=24).contains(&steps_of(30)), "{}", steps_of(30));
+        assert!(steps_of(10_000) <= 2 * STEPS_UNTIMED);
     }
 }
