@@ -43,8 +43,32 @@ pub(super) struct Searches {
 struct Open {
     snapshot: Arc<Snapshot>,
     used: Time,
+    /// Pages that are being made, or wait for their turn.
+    asked: usize,
     /// What comes with its next page, and the bytes of that.
     progress: Option<(Progress, u64)>,
+}
+
+/// A page of a search is waited for as long as this lives: nobody takes the search for one that was given up.
+pub(super) struct Asked {
+    searches: Arc<Searches>,
+    number: u64,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(search) = self.searches.open.lock().get_mut(&self.number) {
+            search.asked -= 1;
+            search.used = self.searches.rt.now();
+        }
+    }
+}
+
+impl Open {
+    /// Whether nobody has asked for a page for so long.
+    fn is_idle(&self, now: Time, time: Duration) -> bool {
+        self.asked == 0 && now - self.used >= time
+    }
 }
 
 impl Searches {
@@ -53,16 +77,17 @@ impl Searches {
         Arc::new(Searches { rt: rt.clone(), store: store.clone(), open: Mutex::default(), pages })
     }
 
-    /// The snapshot with this number, or a new one and its number for 0.
+    /// The snapshot with this number, or a new one and its number for 0; a page of it is asked for.
     ///
     /// # Errors
     /// `Gone` if the number means nothing any more, `Busy` if there are too many searches.
-    pub async fn snapshot(self: &Arc<Self>, number: u64) -> Result<(u64, Arc<Snapshot>), Code> {
+    pub async fn snapshot(self: &Arc<Self>, number: u64) -> Result<(u64, Arc<Snapshot>, Asked), Code> {
+        let asked = |number| Asked { searches: self.clone(), number };
         if number != 0 {
             let mut open = self.open.lock();
             let found = open.get_mut(&number).ok_or(Code::Gone)?;
-            found.used = self.rt.now();
-            return Ok((number, found.snapshot.clone()));
+            found.asked += 1;
+            return Ok((number, found.snapshot.clone(), asked(number)));
         }
         self.make_room()?;
         let snapshot = Arc::new(self.store.snapshot().await.map_err(|error| code_of(&error))?);
@@ -73,12 +98,13 @@ impl Searches {
             return Err(Code::Busy);
         }
         let is_first = open.is_empty();
-        open.insert(number, Open { snapshot: snapshot.clone(), used: self.rt.now(), progress: None });
+        let used = self.rt.now();
+        open.insert(number, Open { snapshot: snapshot.clone(), used, asked: 1, progress: None });
         drop(open);
         if is_first {
             self.rt.spawn(forget_idle(Arc::downgrade(self), self.rt.clone()));
         }
-        Ok((number, snapshot))
+        Ok((number, snapshot, asked(number)))
     }
 
     /// A page is made as long as the result lives: others wait if there are too many.
@@ -101,7 +127,6 @@ impl Searches {
     pub fn take(&self, number: u64, wanted: impl FnOnce(&Progress) -> bool) -> Option<Progress> {
         let mut open = self.open.lock();
         let search = open.get_mut(&number)?;
-        search.used = self.rt.now();
         let (progress, _) = search.progress.take_if(|(progress, _)| wanted(progress))?;
         Some(progress)
     }
@@ -112,7 +137,6 @@ impl Searches {
         let mut open = self.open.lock();
         let has_room = kept(&open) + bytes <= KEPT_MAX * self.most();
         let Some(search) = open.get_mut(&number) else { return };
-        search.used = self.rt.now();
         if has_room {
             let before = search.progress.replace((progress, bytes));
             // That may be large.
@@ -133,10 +157,8 @@ impl Searches {
         if open.len() < SEARCHES_MAX {
             return Ok(());
         }
-        let (&number, oldest) = open.iter().min_by_key(|(_, search)| search.used).ok_or(Code::Busy)?;
-        if now - oldest.used < IDLE_MIN {
-            return Err(Code::Busy);
-        }
+        let idle = open.iter().filter(|(_, search)| search.is_idle(now, IDLE_MIN));
+        let (&number, _) = idle.min_by_key(|(_, search)| search.used).ok_or(Code::Busy)?;
         let ended = open.remove(&number);
         drop(open);
         drop(ended);
@@ -147,7 +169,7 @@ impl Searches {
     fn forget(&self) -> bool {
         let now = self.rt.now();
         let mut open = self.open.lock();
-        let idle = |(number, search): (&u64, &Open)| (now - search.used >= IDLE_MAX).then_some(*number);
+        let idle = |(number, search): (&u64, &Open)| search.is_idle(now, IDLE_MAX).then_some(*number);
         let idle: Vec<u64> = open.iter().filter_map(idle).collect();
         let ended: Vec<Open> = idle.iter().filter_map(|number| open.remove(number)).collect();
         let some_are_left = !open.is_empty();

@@ -47,7 +47,7 @@ pub(in crate::mdt) async fn find(mdt: &Mdt, request: &Find) -> Outcome {
     if request.path.len() > PATH_BYTES_MAX {
         return Err(Code::NameTooLong.into());
     }
-    let (number, snapshot) = mdt.searches.snapshot(request.snapshot).await?;
+    let (number, snapshot, _asked) = mdt.searches.snapshot(request.snapshot).await?;
     let page = mdt.stop.unless(page(mdt, (number, snapshot), query, request)).await;
     match page.ok_or(Code::TryAgain)? {
         Ok(page) => Ok(Done::unchanged(Reply::Find(page))),
@@ -117,6 +117,7 @@ fn path_below_start(below: &[u8], name: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use bytes::Bytes;
     use proto::find::{Glob, Span};
@@ -237,6 +238,23 @@ mod tests {
         let first = client.call(find(Fid::ROOT, all())).expect("a page");
         assert!(first.next.is_some() && first.found.len() < 300, "{} in a page", first.found.len());
         assert_eq!(world.target.handler().searches.count(), 1);
+    }
+
+    /// A page may wait long for its turn: the search is not given up meanwhile.
+    #[test]
+    fn a_search_whose_page_is_waited_for_is_not_idle() {
+        let world = World::new();
+        let (searches, rt) = (world.target.handler().searches.clone(), world.sim.rt("observer"));
+        world.sim.run(async move {
+            let (number, _, asked) = searches.snapshot(0).await.expect("it is the first one");
+            rt.sleep(Duration::from_secs(600)).await;
+            assert_eq!(searches.count(), 1);
+            drop(asked);
+            rt.sleep(Duration::from_secs(30)).await;
+            drop(searches.snapshot(number).await.expect("somebody asked for it half a minute ago"));
+            rt.sleep(Duration::from_secs(120)).await;
+            assert_eq!(searches.count(), 0);
+        });
     }
 
     /// What cannot be read is come by ahead, with what lies before it, and that is told first.
