@@ -17,7 +17,7 @@ use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, Sum};
 use crate::names::access::Accessed;
-use crate::names::cache::End;
+use crate::names::cache::{End, Taken};
 use crate::names::{Layouts, MetadataCache, Relaying};
 use crate::order::{CLOSES, Mutex};
 use crate::targets::Targets;
@@ -33,6 +33,8 @@ const UNTOUCHED_MAX: usize = 64;
 const IN_PLACE_MAX: usize = 16;
 /// How long one OST may hold up the closes of files that are not on it.
 const COMMIT_WAIT: Duration = Duration::from_secs(2);
+/// How often the MDT may ask for the size of a file after one close: each time it has forgotten that it did, or others came in between.
+const ASKED_MAX: u8 = 4;
 
 /// Something that ends with the MDT knowing the size.
 pub(crate) struct Pending {
@@ -41,6 +43,8 @@ pub(crate) struct Pending {
     close: Option<Close>,
     /// The job that closes it.
     job: JobId,
+    /// How often the MDT has asked for the size.
+    asked: u8,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -171,7 +175,8 @@ impl Sizes {
                 inner.writers == 0 && !inner.gone && (inner.untold || close.wrote || untouched)
             };
             if waits {
-                let pending = Pending { file, close: Some(close), job: job::current(), _permit: permit };
+                let pending =
+                    Pending { file, close: Some(close), job: job::current(), asked: 0, _permit: permit };
                 self.close_later(pending);
                 return;
             }
@@ -182,7 +187,10 @@ impl Sizes {
                 // The file's state may go with the last handle: its data has to be gone before.
                 sizes.data.back.flush_file(file).await;
             }
-            OfJob::new(job, pin!(sizes.meta.opens.send_close(close))).await;
+            let taken = OfJob::new(job, pin!(sizes.meta.opens.send_close(close))).await;
+            if let Some(file) = open.file.as_ref().filter(|_| taken.is_some_and(|taken| taken.wants_size)) {
+                sizes.asked_for_size(sizes.data.files.get(file.fid), 0);
+            }
             let dead = open.file.as_ref().filter(|file| file.inner.lock().gone).map(|file| file.fid);
             drop((permit, open));
             dead.into_iter().for_each(|fid| sizes.data.forget_dead(fid));
@@ -192,9 +200,22 @@ impl Sizes {
     /// Tells the MDT the size of a file that was cut while nobody here has it open for writing. If closes of files whose OST does not answer
     /// have used up all room, the MDT goes on asking the objects: whoever cuts a file elsewhere does not wait for that OST.
     pub(crate) async fn tell_size(self: &Arc<Self>, file: FileRef) {
+        self.tell(file, 0).await;
+    }
+
+    async fn tell(self: &Arc<Self>, file: FileRef, asked: u8) {
         let permit = pin!(self.closer.permit());
         if let Some(Some(permit)) = self.rt.timeout(COMMIT_WAIT, permit).await {
-            self.close_later(Pending { file, close: None, job: job::current(), _permit: permit });
+            self.close_later(Pending { file, close: None, job: job::current(), asked, _permit: permit });
+        }
+    }
+
+    /// The MDT wants to be told the size of a file that nobody has open to write: it has restarted since the file was opened, say, and
+    /// what a close tells counts no more.
+    fn asked_for_size(self: &Arc<Self>, file: FileRef, asked: u8) {
+        if asked < ASKED_MAX {
+            let sizes = self.clone();
+            self.rt.spawn(async move { sizes.tell(file, asked + 1).await });
         }
     }
 
@@ -272,41 +293,47 @@ impl Sizes {
 
     async fn finish(self: &Arc<Self>, pending: Pending) {
         let untouched = pending.is_untouched();
-        let Pending { file, close, job, _permit } = pending;
-        {
+        let Pending { file, close, job, asked, _permit } = pending;
+        let wants_size = {
             let closing = pin!(async {
                 match close {
                     // Nothing was ever written: what the MDT said of the size is true again.
-                    Some(close) if untouched => {
-                        self.meta.opens.send_close(close).await;
-                    }
-                    Some(close) if self.data.drop_unsent(&file) => {
-                        self.meta.opens.send_close(close).await;
-                    }
+                    Some(close) if untouched => self.send_close(close).await.wants_size,
+                    Some(close) if self.data.drop_unsent(&file) => self.send_close(close).await.wants_size,
                     close => self.finish_file(&file, close).await,
                 }
             });
-            OfJob::new(job, closing).await;
+            OfJob::new(job, closing).await
+        };
+        if wants_size {
+            self.asked_for_size(self.data.files.get(file.fid), asked);
         }
         let dead = file.inner.lock().gone.then_some(file.fid);
         drop(file);
         dead.into_iter().for_each(|fid| self.data.forget_dead(fid));
     }
 
-    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>) {
+    /// A close that the MDT has not taken changed nothing.
+    async fn send_close(&self, close: Close) -> Taken {
+        let taken = self.meta.opens.send_close(close).await;
+        taken.unwrap_or(Taken { transno: Transno(0), wants_size: false })
+    }
+
+    /// Whether the MDT wants the size to be told again.
+    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>) -> bool {
         self.data.back.flush_file(file).await;
         // What the MDT itself has comes before the close in the same log.
         if self.data.back.commit_on_osts(file).await.is_err() {
             // What is left of the file is not what was written: the objects have to be asked.
             if let Some(close) = close {
-                self.meta.opens.send_close(close).await;
+                self.send_close(close).await;
             }
-            return;
+            return false;
         }
         // A size that was asked for earlier must not reach the MDT later.
-        let Ok(_turn) = file.telling.acquire().await else { return };
+        let Ok(_turn) = file.telling.acquire().await else { return false };
         // No truncate may come between the question for the size and the answer to the MDT.
-        let Ok(_order) = file.shared().await else { return };
+        let Ok(_order) = file.shared().await else { return false };
         let size = match self.size_to_tell(file).await {
             Ok(size) => size,
             Err(error) => {
@@ -316,22 +343,27 @@ impl Sizes {
         };
         match (close, size) {
             (Some(close), size) => {
-                match self.meta.opens.send_close(Close { size, ..close }).await {
-                    Some(told) if told != Transno(0) => file.inner.lock().told(told),
+                let Taken { transno, wants_size } = self.send_close(Close { size, ..close }).await;
+                match transno {
                     // Nothing of the file says what whoever makes it durable has to wait for.
-                    _ => drop(self.data.back.commit_objects(file).await),
+                    Transno(0) => drop(self.data.back.commit_objects(file).await),
+                    told => file.inner.lock().told(told),
                 }
+                wants_size
             }
             (None, Some(update)) => {
-                if let Err(error) = self.set_size(SetSize { fid: file.fid, update }).await {
+                let told = self.set_size(SetSize { fid: file.fid, update }).await;
+                told.unwrap_or_else(|error| {
                     tracing::debug!(fid = %file.fid, %error, "the MDT did not take a size");
-                }
+                    false
+                })
             }
-            (None, None) => {}
+            (None, None) => false,
         }
     }
 
-    async fn set_size(self: &Arc<Self>, set: SetSize) -> Result<()> {
+    /// Whether the MDT wants it to be told again.
+    async fn set_size(self: &Arc<Self>, set: SetSize) -> Result<bool> {
         let changing = self.meta.inodes.change(&[set.fid], &[]);
         let (fid, answered) = (set.fid, self.targets.settled_mdt_of(set.fid).await?.call(set).await?);
         self.meta.changes.changed(fid, answered.transno);
@@ -342,7 +374,7 @@ impl Sizes {
         if let Some(entry) = &answered.reply.entry {
             self.meta.answers.learn(&asked, entry);
         }
-        Ok(())
+        Ok(answered.reply.wants_size)
     }
 
     /// What the MDT is to be told; `None` if somebody else will do that, or nobody needs to know.

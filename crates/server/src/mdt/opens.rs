@@ -37,9 +37,19 @@ struct Handle {
 #[derive(Debug, Default)]
 struct Shard {
     open: HashMap<Fid, OpenFile>,
-    /// Which session cut a file last, until somebody else opens it for writing: its size counts, and no other one's, which may
-    /// have asked the objects before.
+    /// Which session cut a file last, or was asked for its size, until somebody else opens it for writing: its size counts, and no other
+    /// one's, which may have asked the objects before.
     cut_by: HashMap<Fid, u64>,
+}
+
+impl Shard {
+    /// `session` will tell the size, unless another one is about to.
+    fn tells(&mut self, fid: Fid, session: u64) {
+        if self.cut_by.len() >= CUTS_MAX && !self.cut_by.contains_key(&fid) {
+            self.cut_by.clear();
+        }
+        self.cut_by.entry(fid).or_insert(session);
+    }
 }
 
 /// One open file.
@@ -220,13 +230,22 @@ impl Opens {
         self.shard(fid).open.get(&fid).is_some_and(|file| file.atime_set >= Some(time))
     }
 
+    /// Whether `session` is to ask the objects for the size, which the MDT does not know, and to tell it: nobody has the file open to write, and
+    /// no other session is about to tell. What it has asked before does not count.
+    pub fn wants_size(&self, fid: Fid, session: u64) -> bool {
+        let mut shard = self.shard(fid);
+        if shard.open.get(&fid).is_some_and(OpenFile::is_written) {
+            return false;
+        }
+        shard.tells(fid, session);
+        shard.cut_by.get(&fid) == Some(&session)
+    }
+
     /// `session` cuts the file: what closes told is not true any more, nor what others may be about to tell.
     pub fn truncated(&self, fid: Fid, session: u64) {
         let mut shard = self.shard(fid);
-        if shard.cut_by.len() >= CUTS_MAX {
-            shard.cut_by.clear();
-        }
-        shard.cut_by.insert(fid, session);
+        shard.cut_by.remove(&fid);
+        shard.tells(fid, session);
         if let Some(file) = shard.open.get_mut(&fid) {
             file.size = SizeState::Unknown;
             file.handles.iter_mut().for_each(|handle| handle.outdated |= handle.opener.session != session);
@@ -407,5 +426,29 @@ mod tests {
         opens.open(FILE, A, OpenMode { write: true, size_known: false });
         assert!(opens.is_writer(FILE, A) && opens.is_open(FILE) && !opens.is_writer(FILE, B));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::AsBefore));
+    }
+
+    /// One session at a time is to tell a size that nobody knows, and what it has asked the objects before does not count.
+    #[test]
+    fn a_size_that_nobody_knows_is_asked_for() {
+        let opens = Opens::default();
+        opens.restore(FILE, A);
+        assert!(!opens.wants_size(FILE, A.session), "its writer will close it");
+        assert_eq!(
+            closed(&opens, A, true, Some(7)),
+            (true, ClosedSize::Unknown),
+            "told of before the restart"
+        );
+        assert!(!opens.set_size(FILE, A.session, &size(7)), "nobody has asked for it");
+        assert!(opens.wants_size(FILE, A.session) && opens.wants_size(FILE, A.session));
+        assert!(!opens.wants_size(FILE, B.session), "another one is about to tell");
+        assert!(opens.set_size(FILE, A.session, &size(9)));
+        // Who opens it to write meanwhile knows better.
+        opens.open(FILE, B, OpenMode { write: true, size_known: false });
+        assert!(!opens.set_size(FILE, A.session, &size(9)) && !opens.wants_size(FILE, A.session));
+        assert_eq!(closed(&opens, B, false, None), (true, ClosedSize::Unknown), "it had not been known");
+        assert!(opens.wants_size(FILE, B.session) && !opens.wants_size(FILE, A.session));
+        opens.ended(B.session);
+        assert!(opens.wants_size(FILE, A.session), "the one that was to tell is gone");
     }
 }

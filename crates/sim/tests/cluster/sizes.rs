@@ -54,3 +54,40 @@ fn who_cuts_a_file_and_is_lost_with_the_mdt_leaves_the_size_that_it_has() {
         });
     }
 }
+
+/// A close tells the size when the data is durable. An MDT that has lost what it knew of the open file by then, and does not believe it,
+/// asks for the size again: it would not know it for ever.
+#[test]
+fn the_mdt_knows_the_size_of_what_was_closed_before_it_was_killed() {
+    for (seed, delay_ms, fsyncs) in
+        [(1, 0, true), (2, 0, false), (3, 50, true), (4, 300, true), (5, 300, false)]
+    {
+        with_cluster(seed, Shape { osts: 4, osts_per_oss: 2 }, async |cluster| {
+            let clock = cluster.handle().rt("clock");
+            let (_, client) = cluster.mount("c0").await;
+            let (_, other) = cluster.mount("c1").await;
+            cluster.osts_are_known(&client).await;
+            let mut fids = Vec::new();
+            for number in 0..5 {
+                let name = format!("f{number}");
+                let caller = root();
+                let made = client.files().create(&caller, Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE);
+                let (told, handle) = made.await.expect("a new name can be made");
+                client.files().write(handle, 0, &[7; 200_000]).await.expect("there is room");
+                if fsyncs {
+                    client.files().fsync(handle).await.expect("the disks work");
+                }
+                client.files().release(handle).await;
+                fids.push(told.fid);
+            }
+            clock.sleep(Duration::from_millis(delay_ms)).await;
+            cluster.kill("mds");
+            cluster.restart(&["mds".to_owned()]);
+            clock.sleep(Duration::from_secs(10)).await;
+            for fid in fids {
+                let attr = other.names().getattr(fid).await.expect("it is there");
+                assert_eq!((attr.size, attr.size_known), (200_000, true), "{delay_ms} ms, fsync: {fsyncs}");
+            }
+        });
+    }
+}

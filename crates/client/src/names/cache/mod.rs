@@ -47,6 +47,7 @@ pub(crate) use kept::{Kept, Known};
 pub(crate) use kernel::KernelCopies;
 pub(crate) use lost::LostBits;
 pub(crate) use opens::Opens;
+pub(in crate::names) use opens::Taken;
 pub(in crate::names) use own_opens::{End, Untold};
 pub(crate) use promise::Promises;
 pub(crate) use recall::Recalls;

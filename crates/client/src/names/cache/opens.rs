@@ -193,7 +193,7 @@ impl Opens {
     }
 
     /// Tells the MDT that a handle is not used any more; a refusal has no one to tell it to.
-    pub(crate) async fn send_close(&self, close: Close) -> Option<Transno> {
+    pub(crate) async fn send_close(&self, close: Close) -> Option<Taken> {
         let (fid, atime) = (close.fid, close.atime);
         // A writer that has written nothing lets the MDT know the size again, too.
         let unknown = self.kept.entry(fid).is_some_and(|entry| !entry.attr.size_known);
@@ -216,7 +216,7 @@ impl Opens {
                 if let Some(atime) = atime {
                     self.accesses.told(fid, atime);
                 }
-                Some(answered.transno)
+                Some(Taken { transno: answered.transno, wants_size: answered.reply.wants_size })
             }
             Err(error) => {
                 tracing::debug!(%fid, %error, "the MDT did not take a close");
@@ -224,6 +224,14 @@ impl Opens {
             }
         }
     }
+}
+
+/// A close that the MDT has taken.
+pub(crate) struct Taken {
+    /// 0 if it changed nothing.
+    pub transno: Transno,
+    /// The MDT does not know the size yet.
+    pub wants_size: bool,
 }
 
 /// Whether the mode alone permits it, whatever the caller's groups are.

@@ -356,6 +356,9 @@ wire_struct! {
         ;
         /// The file, if that has changed it: a client that looks at it next need not ask.
         pub entry: Option<Entry>,
+        /// The MDT does not know the size, and nobody has the file open to write: the client is to ask the objects from now on, and to tell it
+        /// ([`SetSize`]).
+        pub wants_size: bool,
     }
 }
 

@@ -40,6 +40,10 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
     let Some(closed) = closed else { return Ok(Done::unchanged(reply)) };
     let Some(mut inode) = found else { return Ok(Done::unchanged(reply)) };
     let (mut changes, mut shown) = (Changes::default(), None);
+    // Nobody would ever tell it: what a close says counts no more after a restart, for one, or beside other writers.
+    let wants_size = closed.size == ClosedSize::Unknown
+        && inode.nlink > 0
+        && mdt.opens.wants_size(request.fid, ctx.session().handle());
     if closed.write {
         changes.remove(keys::open(ctx.session().client(), request.handle));
     }
@@ -55,11 +59,12 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
             shown = Some(inode.entry());
         }
     }
+    let is_shown = shown.is_some();
+    let reply = Reply::Close(msg::Settled { entry: shown, wants_size });
     if changes.is_empty() {
         return Ok(Done::unchanged(reply));
     }
-    let is_shown = shown.is_some();
-    let done = match mdt.commit(ctx, changes, Reply::Close(msg::Settled { entry: shown })) {
+    let done = match mdt.commit(ctx, changes, reply) {
         Ok(done) => done,
         Err(error) => {
             // Its session is over: it is closed as all that the session had.
@@ -73,7 +78,7 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
 
 /// A client has read what it had opened without the MDT. What was read before the inode changed last does not count.
 fn access(mdt: &Mdt, ctx: &Ctx, request: &Close, found: Option<Inode>) -> Outcome {
-    let settled = |entry| Reply::Close(msg::Settled { entry });
+    let settled = |entry| Reply::Close(msg::Settled { entry, wants_size: false });
     let Some(mut inode) = found.filter(|inode| inode.nlink > 0) else {
         return Ok(Done::unchanged(settled(None)));
     };

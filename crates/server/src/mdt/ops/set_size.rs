@@ -20,7 +20,9 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
     // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
     let session = ctx.session().handle();
     if inode.size_known || !mdt.opens.set_size(request.fid, session, &request.update) {
-        return Ok(Done::unchanged(Reply::SetSize(msg::Settled::default())));
+        // After a restart nobody is known to have cut it.
+        let wants_size = !inode.size_known && mdt.opens.wants_size(request.fid, session);
+        return Ok(Done::unchanged(Reply::SetSize(msg::Settled { wants_size, ..Default::default() })));
     }
     take_size(&mut inode, &request.update);
     // A copy of what was there before the objects were cut is an old one.
@@ -29,7 +31,7 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
     let mut changes = Changes::default();
     changes.put_inode(&inode, LOCK_UPDATE);
     mdt.tell(&mut changes, Kind::ModifyTime, inode.fid, |record| record);
-    let settled = msg::Settled { entry: Some(inode.entry()) };
+    let settled = msg::Settled { entry: Some(inode.entry()), wants_size: false };
     let done = mdt.commit(ctx, changes, Reply::SetSize(settled))?;
     mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
 }
