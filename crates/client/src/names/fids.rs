@@ -17,11 +17,16 @@ use crate::{Caller, Error, Result};
 const LEFT_MIN: u32 = 4096;
 /// So many sequences may be too old, one after the other.
 const OLD_SEQUENCES_MAX: usize = 4;
+/// FIDs that were taken and not used are kept for the next files; more are lost.
+const UNUSED_MAX: usize = 1024;
 
 #[derive(Default)]
 struct State {
     /// The sequence in use and its next oid.
     current: Option<(u64, u32)>,
+    /// Those that named nothing after all. A FID that never names anything would lie between those that are dead, for ever, and an OST keeps a
+    /// tombstone on each side of it.
+    unused: Vec<Fid>,
     spare: Option<u64>,
     fetching: bool,
     /// The session that has them; 0 before the first.
@@ -42,6 +47,9 @@ impl State {
     /// A FID that was never used, and whether it is time to fetch another sequence.
     fn take(&mut self) -> Option<(Fid, bool)> {
         let state = self;
+        if let Some(fid) = state.unused.pop() {
+            return Some((fid, false));
+        }
         if state.current.is_none_or(|(_, oid)| oid > Fid::OID_MAX) {
             state.current = state.spare.take().map(|seq| (seq, 1));
         }
@@ -66,6 +74,16 @@ impl State {
     fn drop_sequence(&mut self, seq: u64) {
         self.current.take_if(|(current, _)| *current == seq);
         self.spare.take_if(|spare| *spare == seq);
+        self.unused.retain(|fid| fid.seq != seq);
+    }
+
+    /// A FID of `session` that was taken named nothing, and nobody knows of it.
+    fn give_back(&mut self, fid: Fid, session: u64) {
+        // One of a sequence that was dropped, or that is over, is left alone.
+        let is_current = self.current.is_some_and(|(seq, _)| seq == fid.seq);
+        if session == self.session && is_current && self.unused.len() < UNUSED_MAX {
+            self.unused.push(fid);
+        }
     }
 
     /// Takes a sequence over; those of a session that is over are worth nothing.
@@ -115,6 +133,11 @@ impl Fids {
         fid
     }
 
+    /// One that [`Fids::at_hand`] gave for `session` named nothing, and nobody knows of it.
+    pub(crate) fn give_back(&self, fid: Fid, session: u64) {
+        self.state.lock().give_back(fid, session);
+    }
+
     /// Fetches the next sequence in the background, if it is time to.
     fn fetch_if(self: &Arc<Self>, low: bool) {
         if low {
@@ -156,6 +179,9 @@ impl Fids {
                 _ => false,
             };
             if !is_of_before {
+                if is_unused(fid, &made) {
+                    self.give_back(fid, session);
+                }
                 return made;
             }
             self.state.lock().drop_sequence(fid.seq);
@@ -176,9 +202,37 @@ impl Fids {
     }
 }
 
+/// Whether the MDT has made nothing of `fid`: there was a file of that name, or none may be made.
+fn is_unused(fid: Fid, made: &Result<Answered<Created>>) -> bool {
+    match made {
+        Ok(made) => made.reply.attr.fid != fid,
+        Err(Error::Refused(code)) => {
+            matches!(code, Code::Exists | Code::NotFound | Code::AccessDenied | Code::NotDirectory)
+        }
+        Err(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_named_nothing_is_used_again() {
+        let fid = |seq, oid| Fid { seq, oid, ver: 0 };
+        let mut fids = State::default();
+        fids.put(0x2_0000_0400, 1);
+        let taken: Vec<Fid> = (0..3).filter_map(|_| fids.take_of(1).0).collect();
+        assert_eq!(taken, [1, 2, 3].map(|oid| fid(0x2_0000_0400, oid)));
+        fids.give_back(taken[1], 1);
+        fids.give_back(taken[0], 2);
+        fids.give_back(fid(0x2_0000_0300, 7), 1);
+        let next: Vec<Fid> = (0..2).filter_map(|_| fids.take_of(1).0).collect();
+        assert_eq!(next, [2, 4].map(|oid| fid(0x2_0000_0400, oid)), "of another session or sequence none is");
+        fids.give_back(taken[2], 1);
+        fids.drop_sequence(0x2_0000_0400);
+        assert_eq!(fids.take_of(1).0, None);
+    }
 
     #[test]
     fn sequences_of_another_session_are_not_at_hand() {

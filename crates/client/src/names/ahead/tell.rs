@@ -33,6 +33,12 @@ pub(crate) struct Made {
     pub(crate) handle: u64,
 }
 
+/// Nothing is made, and that is done.
+fn none_and<T>(done: impl FnOnce()) -> Option<T> {
+    done();
+    None
+}
+
 impl Ahead {
     /// Makes a file, a directory or a symbolic link, and has the MDT make it later; `None` if it has to be asked first.
     pub(crate) fn create(self: &Arc<Self>, new: &New<'_>) -> Option<Made> {
@@ -49,19 +55,23 @@ impl Ahead {
         if !self.meta.promises.may_foretell(new.parent, new.name, |dir| new.is_certain_in(dir)) {
             return None;
         }
-        let fid = self.fids.at_hand(mdt.session())?;
-        let spread = own.spread.clone();
+        let (spread, session) = (own.spread.clone(), mdt.session());
+        let fid = self.fids.at_hand(session)?;
+        let unused = || self.fids.give_back(fid, session);
         let layout = match kind {
-            FileKind::File => Some(spread.layout_of(fid).filter(|layout| self.are_usable(layout))?),
+            FileKind::File => match spread.layout_of(fid).filter(|layout| self.are_usable(layout)) {
+                Some(layout) => Some(layout),
+                None => return none_and(unused),
+            },
             _ => None,
         };
         if !self.targets.pending.begin(&[new.parent, fid]) {
-            return None;
+            return none_and(unused);
         }
         // Looked at after the other one can see this: of two that concern one name, one waits for the other.
         let Some(dir) = self.meta.promises.unchanging_dir(new.parent) else {
             self.targets.pending.end(&[new.parent, fid]);
-            return None;
+            return none_and(unused);
         };
         let attr = new.foretell(kind, &dir, fid);
         let lock = Granted { bits: FORETOLD, number: 0 };

@@ -190,24 +190,34 @@ pub fn end(word: &OsStr) -> Option<Span> {
     if is_eof { Some(Span { min: u64::MAX, max: u64::MAX }) } else { bytes(word) }
 }
 
-/// `[+-]N` units of so many seconds ago. Ages count in whole units, rounded down.
-pub fn age(word: &OsStr, unit_secs: u64, now: Timestamp) -> Option<TimeSpan> {
+/// How an age counts that is no whole number of units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Age {
+    /// As if it were the last whole number of units: `-mtime 0` is less than a day.
+    Days,
+    /// As it is, but that `-mmin 1` is up to a minute.
+    Minutes,
+}
+
+/// `[+-]N` days or minutes ago, as find(1) of GNU counts them. What lies ahead has an age below 0.
+pub fn age(word: &OsStr, of: Age, now: Timestamp) -> Option<TimeSpan> {
     let (side, number) = sided(word)?;
-    let ages = span(side, digits(number)?);
-    if ages.min > ages.max {
-        return Some(TimeSpan { from: LAST, until: FIRST });
-    }
+    let number = i128::from(digits(number)?);
+    let unit = NANOS
+        * match of {
+            Age::Days => 24 * 3600,
+            Age::Minutes => 60,
+        };
     let now = i128::from(now.secs) * NANOS + i128::from(now.nanos);
-    let unit = i128::from(unit_secs) * NANOS;
-    // Of an age of `min` units at least, and less than `max` and one more.
-    let until = time_of(now - unit * i128::from(ages.min));
-    let from = match ages.max {
-        u64::MAX => FIRST,
-        max => time_of(now - unit * (i128::from(max) + 1) + 1),
+    let ago = |units: i128| now - unit * units;
+    let (from, until) = match (side, of) {
+        (Side::Less, _) => (Some(ago(number) + 1), None),
+        (Side::More, Age::Days) => (None, Some(ago(number + 1))),
+        (Side::More, Age::Minutes) => (None, Some(ago(number) - 1)),
+        (Side::Exactly, Age::Days) => (Some(ago(number + 1) + 1), Some(ago(number))),
+        (Side::Exactly, Age::Minutes) => (Some(ago(number)), Some(ago(number - 1) - 1)),
     };
-    // What lies ahead has an age below 0.
-    let until = if ages.min == 0 && side == Side::Less { LAST } else { until };
-    Some(TimeSpan { from, until })
+    Some(TimeSpan { from: from.map_or(FIRST, time_of), until: until.map_or(LAST, time_of) })
 }
 
 fn time_of(nanos: i128) -> Timestamp {
@@ -320,18 +330,25 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_rounded_down_to_whole_units() {
+    fn days_are_whole_and_minutes_are_not() {
         let now = at(1_000_000, 500);
-        let check = |text: &str, expected: (Timestamp, Timestamp)| {
-            let found = age(OsStr::new(text), 60, now).expect("an age");
-            assert_eq!((found.from, found.until), expected, "{text}");
+        let check = |of: Age, text: &str, expected: (Timestamp, Timestamp)| {
+            let found = age(OsStr::new(text), of, now).expect("an age");
+            assert_eq!((found.from, found.until), expected, "{of:?} {text}");
         };
-        check("0", (at(999_940, 501), at(1_000_000, 500)));
-        check("1", (at(999_880, 501), at(999_940, 500)));
-        check("+1", (FIRST, at(999_880, 500)));
-        check("-1", (at(999_940, 501), LAST));
-        assert!(age(OsStr::new("-0"), 60, now).is_some_and(|none| none.from > none.until));
-        assert_eq!(age(OsStr::new("1.5"), 60, now), None);
+        check(Age::Days, "0", (at(913_600, 501), at(1_000_000, 500)));
+        check(Age::Days, "1", (at(827_200, 501), at(913_600, 500)));
+        check(Age::Days, "+1", (FIRST, at(827_200, 500)));
+        check(Age::Days, "-1", (at(913_600, 501), LAST));
+        check(Age::Days, "-0", (at(1_000_000, 501), LAST));
+        check(Age::Minutes, "0", (at(1_000_000, 500), at(1_000_060, 499)));
+        check(Age::Minutes, "1", (at(999_940, 500), at(1_000_000, 499)));
+        check(Age::Minutes, "+1", (FIRST, at(999_940, 499)));
+        check(Age::Minutes, "-1", (at(999_940, 501), LAST));
+        check(Age::Minutes, "-0", (at(1_000_000, 501), LAST));
+        let most = u64::MAX.to_string();
+        check(Age::Days, &most, (FIRST, FIRST));
+        assert_eq!(age(OsStr::new("1.5"), Age::Minutes, now), None);
         assert_eq!(later(at(5, 999_999_999)), TimeSpan { from: at(6, 0), until: LAST });
     }
 

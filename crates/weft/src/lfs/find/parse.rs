@@ -10,7 +10,7 @@ use proto::find::{
 };
 use proto::{FileKind, OstIndex, TargetId, TargetKind};
 
-use super::numbers::{self, Database, World};
+use super::numbers::{self, Age, Database, World};
 use super::print::Format;
 use super::{Action, Plan, Query};
 use crate::failure::Failure;
@@ -19,8 +19,6 @@ type Parsed<T> = Result<T, Failure>;
 
 /// How deep parentheses and negations nest at most.
 const NESTING_MAX: usize = 100;
-const MINUTE: u64 = 60;
-const DAY: u64 = 24 * 3600;
 
 /// What the words mean.
 pub fn plan(words: &[OsString], world: &mut impl World) -> Parsed<Plan> {
@@ -256,12 +254,12 @@ impl<W: World> Parser<'_, W> {
             "newer" | "newermm" => self.newer(name, Modification)?,
             "anewer" | "neweram" => self.newer(name, Access)?,
             "cnewer" | "newercm" => self.newer(name, Change)?,
-            "mtime" | "M" => self.age(name, Modification, DAY)?,
-            "atime" | "A" => self.age(name, Access, DAY)?,
-            "ctime" | "C" => self.age(name, Change, DAY)?,
-            "mmin" => self.age(name, Modification, MINUTE)?,
-            "amin" => self.age(name, Access, MINUTE)?,
-            "cmin" => self.age(name, Change, MINUTE)?,
+            "mtime" | "M" => self.age(name, Modification, Age::Days)?,
+            "atime" | "A" => self.age(name, Access, Age::Days)?,
+            "ctime" | "C" => self.age(name, Change, Age::Days)?,
+            "mmin" => self.age(name, Modification, Age::Minutes)?,
+            "amin" => self.age(name, Access, Age::Minutes)?,
+            "cmin" => self.age(name, Change, Age::Minutes)?,
             _ => return Ok(None),
         }))
     }
@@ -359,9 +357,9 @@ impl<W: World> Parser<'_, W> {
         Ok(Test::Time(of, numbers::later(modified)))
     }
 
-    fn age(&mut self, name: &str, of: TimeOf, unit: u64) -> Parsed<Test> {
+    fn age(&mut self, name: &str, of: TimeOf, counted: Age) -> Parsed<Test> {
         let now = self.world.now();
-        Ok(Test::Time(of, self.valued(name, |word| numbers::age(word, unit, now))?))
+        Ok(Test::Time(of, self.valued(name, |word| numbers::age(word, counted, now))?))
     }
 
     /// Targets: indexes, or names such as `weft-OST001f_UUID`, with commas between.
