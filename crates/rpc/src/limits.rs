@@ -24,7 +24,11 @@ pub const CLIENT_EPOCH_MAX: u64 = 1 << 62;
 pub const RETURN_TIME: Duration = Duration::from_secs(5);
 /// Time to connect and to authenticate.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time for the answer to a Connect; then the next address is tried.
+/// Time for the answer to a Connect at first; then the next address is tried. Each time that none came the next one has twice as much, up to
+/// [`CONNECT_TIME_MAX`]: a client that loses two answers of the MGS one after the other renews its lease in time all the same, and a server that
+/// is slow to answer, because thousands come back, is not asked more and more.
+pub const CONNECT_TIME_MIN: Duration = Duration::from_secs(3);
+/// Time for the answer to a Connect at most.
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// With more bulk than this (bytes), the target is asked first whether it has the request.
 pub const RESENT_UNASKED_MAX: usize = 4096;

@@ -22,9 +22,16 @@ use crate::service::{Call, Origin, Peer};
 /// Opens the session of `driver`, or finds out that the target refuses.
 pub(crate) async fn open(driver: &Arc<Driver>) {
     let ended = driver.hub.ended().clone();
-    if let Either::First(()) = race(ended.wait(), Opener { driver, carrier: None }.run()).await {
+    if let Either::First(()) = race(ended.wait(), Opener { driver, carrier: None, unanswered: 0 }.run()).await
+    {
         driver.close();
     }
+}
+
+/// How long the answer to a Connect is waited for after so many that did not come.
+fn connect_time(unanswered: u32) -> std::time::Duration {
+    let time = limits::CONNECT_TIME_MIN.saturating_mul(1_u32.checked_shl(unanswered).unwrap_or(u32::MAX));
+    time.min(limits::CONNECT_TIME_MAX)
 }
 
 /// Opens one session.
@@ -32,6 +39,8 @@ struct Opener<'a> {
     driver: &'a Arc<Driver>,
     /// What was reached.
     carrier: Option<Carrier>,
+    /// How often no answer came to a Connect, one after the other.
+    unanswered: u32,
 }
 
 /// The next time that the target may be elsewhere, from when it was made.
@@ -134,7 +143,7 @@ impl<'a> Opener<'a> {
         let epoch = connect.session_epoch;
         let answered = match &self.carrier {
             Some(Carrier::Lo(lo)) => lo.connect(connect_call(driver, lo.peer(), connect)).await,
-            Some(Carrier::Tcp(link)) => match self.connect_over(link, connect).await {
+            Some(Carrier::Tcp(link)) => match self.connect_over(&link.clone(), connect).await {
                 Ok(answered) => answered,
                 Err(problem) => return self.failed(problem),
             },
@@ -154,7 +163,7 @@ impl<'a> Opener<'a> {
     }
 
     async fn connect_over(
-        &self,
+        &mut self,
         link: &Arc<Link>,
         mut connect: Connect,
     ) -> Result<Result<Reply, Code>, String> {
@@ -163,10 +172,14 @@ impl<'a> Opener<'a> {
         let asked = driver.hub.rt().now();
         let me = Arc::downgrade(driver);
         let answer = race(driver.signals.moved.notified(), link.connect(driver.target, connect, &me));
-        match driver.hub.rt().timeout(limits::CONNECT_TIME_MAX, answer).await {
-            Some(Either::Second(Some(answered))) => Ok(answered),
+        match driver.hub.rt().timeout(connect_time(self.unanswered), answer).await {
+            Some(Either::Second(Some(answered))) => {
+                self.unanswered = 0;
+                Ok(answered)
+            }
             Some(_) => Err(format!("{}: no answer any more", link.addr())),
             None => {
+                self.unanswered += 1;
                 // It may be one whose other end is gone, which nobody has told: the next attempt makes another one.
                 if link.heard_at() <= asked {
                     link.end("no answer to who asks for a session");
@@ -269,5 +282,16 @@ fn connect_call(driver: &Driver, peer: &Peer, connect: Connect) -> Call {
         request: Request::Connect(connect),
         bulk: Vec::new(),
         job: JobId::NONE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connect_time;
+
+    #[test]
+    fn two_lost_answers_take_less_than_a_lease() {
+        let seconds = |unanswered| connect_time(unanswered).as_secs();
+        assert_eq!([0, 1, 2, 3, 40].map(seconds), [3, 6, 10, 10, 10]);
     }
 }
