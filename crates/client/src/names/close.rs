@@ -300,7 +300,8 @@ impl Sizes {
                     // Nothing was ever written: what the MDT said of the size is true again.
                     Some(close) if untouched => self.send_close(close).await.wants_size,
                     Some(close) if self.data.drop_unsent(&file) => self.send_close(close).await.wants_size,
-                    close => self.finish_file(&file, close).await,
+                    // Nobody has asked for it: the file was cut.
+                    close => self.finish_file(&file, close, asked == 0).await,
                 }
             });
             OfJob::new(job, closing).await
@@ -320,7 +321,7 @@ impl Sizes {
     }
 
     /// Whether the MDT wants the size to be told again.
-    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>) -> bool {
+    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>, cut: bool) -> bool {
         self.data.back.flush_file(file).await;
         // What the MDT itself has comes before the close in the same log.
         if self.data.back.commit_on_osts(file).await.is_err() {
@@ -352,7 +353,7 @@ impl Sizes {
                 wants_size
             }
             (None, Some(update)) => {
-                let told = self.set_size(SetSize { fid: file.fid, update }).await;
+                let told = self.set_size(SetSize { fid: file.fid, update, cut }).await;
                 told.unwrap_or_else(|error| {
                     tracing::debug!(fid = %file.fid, %error, "the MDT did not take a size");
                     false

@@ -60,6 +60,7 @@ const LATER: &[(&str, usize)] = &[
     ("Create", 151),
     ("SetAttr", 7),
     ("SetAttr", 2),
+    ("SetSize", 1),
     ("Write", 25),
     ("Write", 24),
     ("WriteParts", 25),

@@ -491,7 +491,7 @@ fn mdt_requests_files() -> Vec<Request> {
             inherits: Some(true),
         }
         .into(),
-        SetSize { fid: fid(1), update: size_update() }.into(),
+        SetSize { fid: fid(1), update: size_update(), cut: true }.into(),
         ReadLink { fid: fid(1) }.into(),
         GetXattr { fid: fid(1), name: xattr.clone(), cred: cred.clone() }.into(),
         SetXattr {

@@ -197,6 +197,11 @@ impl Opens {
         self.shard(fid).cut_by.contains_key(&fid)
     }
 
+    /// Whether `session` has cut the file last, as far as the MDT knows.
+    pub fn is_cut_by(&self, fid: Fid, session: u64) -> bool {
+        self.shard(fid).cut_by.get(&fid) == Some(&session)
+    }
+
     /// A session is over: it cuts nothing any more.
     pub fn ended(&self, session: u64) {
         self.shards.iter().for_each(|shard| shard.lock().cut_by.retain(|_, by| *by != session));
@@ -264,8 +269,10 @@ impl Opens {
         if writers.peek().is_none() {
             return true;
         }
-        if writers.all(|handle| handle.opener.session == session) {
-            file.size = SizeState::Told(update.clone());
+        match writers.all(|handle| handle.opener.session == session) {
+            true => file.size = SizeState::Told(update.clone()),
+            // It has told what it knows. The last of the others to close is asked.
+            false => drop(shard.cut_by.remove(&fid)),
         }
         false
     }
@@ -450,5 +457,15 @@ mod tests {
         assert!(opens.wants_size(FILE, B.session) && !opens.wants_size(FILE, A.session));
         opens.ended(B.session);
         assert!(opens.wants_size(FILE, A.session), "the one that was to tell is gone");
+        // Cut by one while another one writes.
+        opens.open(FILE, B, OpenMode { write: true, size_known: false });
+        opens.truncated(FILE, A.session);
+        assert!(!opens.set_size(FILE, A.session, &size(3)), "the other one may write");
+        assert_eq!(
+            closed(&opens, B, true, Some(7)),
+            (true, ClosedSize::Unknown),
+            "asked before the cut, perhaps"
+        );
+        assert!(opens.wants_size(FILE, B.session), "the one that has cut it tells nothing more");
     }
 }

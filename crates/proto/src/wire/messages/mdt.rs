@@ -520,6 +520,10 @@ wire_struct! {
         pub fid: Fid,
         /// Size and times.
         pub update: SizeUpdate,
+        ;
+        /// The client has cut the file before it asked the objects. If the MDT does not know that, because it has restarted since, what others
+        /// have told meanwhile may be of before the cut.
+        pub cut: bool,
     }
 }
 

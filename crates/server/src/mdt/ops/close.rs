@@ -174,13 +174,13 @@ mod tests {
         assert_eq!(size(), None);
         b.close(file, crashed.handle, true, None);
         let update = |size| SizeUpdate { size, blocks: 1, mtime: a.time(), ctime: a.time() };
-        a.call(SetSize { fid: file, update: update(40) }).expect("the file exists");
+        a.call(SetSize { fid: file, update: update(40), cut: false }).expect("the file exists");
         assert_eq!(size(), None, "others may have written since it asked the objects");
         let cut = proto::wire::messages::SetAttr { size: Some(40), ..a.set_attr(file, &root) };
         a.call(cut).expect("root may");
-        a.call(SetSize { fid: file, update: update(40) }).expect("the file exists");
+        a.call(SetSize { fid: file, update: update(40), cut: false }).expect("the file exists");
         assert_eq!(size(), Some(40));
-        a.call(SetSize { fid: file, update: update(50) }).expect("the file exists");
+        a.call(SetSize { fid: file, update: update(50), cut: false }).expect("the file exists");
         assert_eq!(size(), Some(40), "a size that is known is not overwritten by whoever asks the objects");
     }
 

@@ -7,6 +7,7 @@ use proto::{Code, FileKind};
 use service::{Done, VERSION_OF_THIS};
 
 use super::close::{check_size, take_size};
+use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome};
 
@@ -17,8 +18,11 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
     if inode.kind() != FileKind::File {
         return Err(Code::Invalid.into());
     }
-    // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
     let session = ctx.session().handle();
+    if request.cut && !mdt.opens.is_cut_by(request.fid, session) {
+        return forget(mdt, ctx, inode);
+    }
+    // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
     if inode.size_known || !mdt.opens.set_size(request.fid, session, &request.update) {
         // After a restart nobody is known to have cut it.
         let wants_size = !inode.size_known && mdt.opens.wants_size(request.fid, session);
@@ -34,4 +38,69 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
     let settled = msg::Settled { entry: Some(inode.entry()), wants_size: false };
     let done = mdt.commit(ctx, changes, Reply::SetSize(settled))?;
     mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+}
+
+/// The MDT did not know that the session has cut the file: a size that it has been told since may have been asked for before. It is not known any
+/// more, and is asked for.
+fn forget(mdt: &Mdt, ctx: &Ctx, mut inode: Inode) -> Outcome {
+    let (fid, session) = (inode.fid, ctx.session().handle());
+    let mut changes = Changes::default();
+    if inode.size_known {
+        inode.size_known = false;
+        inode.version = VERSION_OF_THIS;
+        changes.put_inode(&inode, LOCK_UPDATE);
+        // Here what others keep is called back: behind it nothing fails any more.
+        ctx.need(&[(fid, LOCK_UPDATE)])?;
+    }
+    mdt.opens.truncated(fid, session);
+    let wants_size = mdt.opens.wants_size(fid, session);
+    let reply = Reply::SetSize(msg::Settled { wants_size, ..Default::default() });
+    if changes.is_empty() { Ok(Done::unchanged(reply)) } else { mdt.commit(ctx, changes, reply) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::wire::messages::{OPEN_WRITE, SetAttr, Settled, SizeUpdate, Sync};
+    use proto::{ClientId, Cred, Fid, Transno};
+
+    use super::*;
+    use crate::mdt::testing::{Client, World};
+
+    fn tell(client: &Client<'_>, fid: Fid, size: u64, cut: bool) -> Settled {
+        let update = SizeUpdate { size, blocks: 1, mtime: client.time(), ctime: client.time() };
+        client.call(SetSize { fid, update, cut }).expect("the file exists")
+    }
+
+    /// One has cut the file and is not done with its objects; the MDT restarts, and another one tells the size that they still have.
+    #[test]
+    fn a_cut_of_before_a_restart_counts_more_than_what_was_told_since() {
+        let world = World::without_locks();
+        let (a, b) = (world.client(1), world.client(2));
+        let root = Cred::root();
+        let file = a.file(Fid::ROOT, "f");
+        let opened = a.open(file, OPEN_WRITE, &root).expect("root may");
+        a.close(file, opened.handle, true, Some(100));
+        a.call(SetAttr { size: Some(40), ..a.set_attr(file, &root) }).expect("root may");
+        world.sync();
+        let (boot, xid) = (world.store.boot(), a.xid().max(b.xid()));
+        let world = world.crash();
+        let [a, b] = &[1, 2].map(|id| world.connect(ClientId(id), boot, 2).expect("a known client"));
+        [a, b].iter().for_each(|client| client.skip_to(xid));
+        let first = a.start(xid + 1, Sync { transno: Transno(0) });
+        b.call(Sync { transno: Transno(0) }).expect("nobody has anything to replay");
+        assert!(world.sim.run(first).result.is_ok());
+        [a, b].iter().for_each(|client| client.skip_to(xid + 1));
+        let size = || a.attr(file).map(|attr| attr.size_known.then_some(attr.size)).expect("it exists");
+        let opened = b.open(file, OPEN_WRITE, &root).expect("root may");
+        b.close(file, opened.handle, false, None);
+        assert_eq!(size(), None);
+        assert_eq!(tell(b, file, 100, false).entry.map(|entry| entry.attr.size), Some(100), "it was asked");
+        assert_eq!(size(), Some(100));
+        assert!(tell(a, file, 40, true).wants_size, "as if it had been cut just now");
+        assert_eq!(size(), None);
+        tell(b, file, 100, false);
+        assert_eq!(size(), None, "asked before that");
+        assert!(!tell(a, file, 40, false).wants_size);
+        assert_eq!(size(), Some(40));
+    }
 }
