@@ -204,7 +204,11 @@ impl Shown<'_> {
         match letter {
             b'p' => out.write_all(self.path),
             b'P' => out.write_all(below),
-            b'f' => out.write_all(last_part(self.path)),
+            b'f' => {
+                out.write_all(last_part(self.path))?;
+                // As find(1) has it of a start.
+                out.write_all(if without_slashes(self.path).len() < self.path.len() { b"/" } else { b"" })
+            }
             b'h' => out.write_all(above(self.path)),
             b'H' => out.write_all(self.start),
             b'd' if below.is_empty() => out.write_all(b"0"),
@@ -216,8 +220,14 @@ impl Shown<'_> {
     }
 }
 
+/// Slashes at the end of a start do not count, unless there is nothing else.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte != b'/').map_or(path, |last| &path[..=last])
+}
+
 /// What is before the last part of a path.
 fn above(path: &[u8]) -> &[u8] {
+    let path = without_slashes(path);
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(0) => b"/",
         Some(slash) => &path[..slash],
@@ -340,6 +350,18 @@ mod tests {
         let shown = Shown { start: b"/m", path: b"/m/d/f", file: &file };
         Printer::default().format(&format, &mut out, &shown);
         assert_eq!(String::from_utf8_lossy(&out), expected, "{format:?}");
+    }
+
+    #[test]
+    fn slashes_at_the_end_of_a_start_are_those_of_find() {
+        let file = Found { path: Bytes::new(), ..found() };
+        for (start, expected) in [("/m/d", "d|/m"), ("/m/d//", "d/|/m"), ("d/", "d/|."), (".", ".|.")] {
+            let format = Format::parse(b"%f|%h").expect("a format");
+            let shown = Shown { start: start.as_bytes(), path: start.as_bytes(), file: &file };
+            let mut out = Vec::new();
+            Printer::default().format(&format, &mut out, &shown);
+            assert_eq!(String::from_utf8_lossy(&out), expected, "{start}");
+        }
     }
 
     #[test]
