@@ -105,6 +105,7 @@ impl Callbacks for CalledBack {
                 shared.files.reopening.fence(&lost);
                 shared.names.data.budgets.restate(&restate).await;
                 shared.names.meta.lost.forget_lost_now(&restate).await;
+                shared.names.sizes.tell_again();
             }
         })
     }

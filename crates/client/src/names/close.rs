@@ -3,7 +3,7 @@
 //! close(2) does not wait for that. Closes gather for a tick of the client's timer and share the OSTs' commits, and frames: those
 //! of files that this client made and never wrote, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::data::{Data, FileRef, Sum};
 use crate::names::access::Accessed;
 use crate::names::cache::{End, Taken};
 use crate::names::{Layouts, MetadataCache, Relaying};
-use crate::order::{CLOSES, Mutex};
+use crate::order::{CLOSES, LEAF, Mutex};
 use crate::targets::Targets;
 use crate::{OpenFlags, Result};
 
@@ -35,6 +35,8 @@ const IN_PLACE_MAX: usize = 16;
 const COMMIT_WAIT: Duration = Duration::from_secs(2);
 /// How often the MDT may ask for the size of a file after one close: each time it has forgotten that it did, or others came in between.
 const ASKED_MAX: u8 = 4;
+/// Sizes that were told and may not be durable; of those before nobody is told again.
+const TOLD_MAX: usize = 8192;
 
 /// Something that ends with the MDT knowing the size.
 pub(crate) struct Pending {
@@ -73,6 +75,9 @@ pub(crate) struct Closer {
     permits: Arc<Semaphore>,
     /// For accesses: they keep no close waiting.
     access_permits: Arc<Semaphore>,
+    /// Files whose size was told, with the change that took it, until that is durable: an MDT that restarts takes what is repeated for a close
+    /// of before, and does not believe it.
+    told: Mutex<LEAF, VecDeque<(Transno, Fid)>>,
 }
 
 #[derive(Default)]
@@ -96,7 +101,12 @@ impl Waiting {
 impl Closer {
     pub(crate) fn new() -> Closer {
         let permits = || Arc::new(Semaphore::new(CLOSES_MAX as usize));
-        Closer { pending: Mutex::default(), permits: permits(), access_permits: permits() }
+        Closer {
+            pending: Mutex::default(),
+            permits: permits(),
+            access_permits: permits(),
+            told: Mutex::default(),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -116,6 +126,17 @@ impl Closer {
         pending.accessed.push(Accessed { fid, job, permit });
         let is_due = pending.accessed.len() >= BATCH_MAX;
         Some(if is_due { std::mem::take(&mut pending.accessed) } else { Vec::new() })
+    }
+
+    /// The change `transno` took the size of a file; up to `durable` nothing is lost any more.
+    fn told(&self, fid: Fid, transno: Transno, durable: Transno) {
+        let mut told = self.told.lock();
+        while told.front().is_some_and(|(first, _)| *first <= durable) || told.len() >= TOLD_MAX {
+            told.pop_front();
+        }
+        if transno > durable {
+            told.push_back((transno, fid));
+        }
     }
 
     async fn permit(&self) -> Option<OwnedSemaphorePermit> {
@@ -219,6 +240,33 @@ impl Sizes {
         }
     }
 
+    /// The MDT has restarted: the sizes that were told and may be lost are told again, once it answers.
+    pub(crate) fn tell_again(self: &Arc<Self>) {
+        let fids: BTreeSet<Fid> = self.closer.told.lock().drain(..).map(|(_, fid)| fid).collect();
+        let sizes = self.clone();
+        self.rt.spawn(async move {
+            for fid in fids {
+                let file = sizes.data.files.get(fid);
+                if file.inner.lock().layout.is_none() {
+                    match sizes.layouts.fetch_entry(fid).await {
+                        Ok(entry) => file.set_entry(entry),
+                        Err(_) => continue,
+                    }
+                }
+                sizes.tell(file, 1).await;
+            }
+        });
+    }
+
+    /// The MDT has taken a size with a change that it may lose.
+    fn taken(&self, fid: Fid, transno: Transno) {
+        if transno != Transno(0)
+            && let Ok(mdt) = self.targets.mdt_of(fid)
+        {
+            self.closer.told(fid, transno, mdt.last_committed());
+        }
+    }
+
     fn close_later(self: &Arc<Self>, pending: Pending) {
         let untouched = pending.close.is_some() && pending.is_untouched();
         let due = {
@@ -298,7 +346,11 @@ impl Sizes {
             let closing = pin!(async {
                 match close {
                     // Nothing was ever written: what the MDT said of the size is true again.
-                    Some(close) if untouched => self.send_close(close).await.wants_size,
+                    Some(close) if untouched => {
+                        let taken = self.send_close(close).await;
+                        self.taken(file.fid, taken.transno);
+                        taken.wants_size
+                    }
                     Some(close) if self.data.drop_unsent(&file) => self.send_close(close).await.wants_size,
                     // Nobody has asked for it: the file was cut.
                     close => self.finish_file(&file, close, asked == 0).await,
@@ -326,10 +378,10 @@ impl Sizes {
         // What the MDT itself has comes before the close in the same log.
         if self.data.back.commit_on_osts(file).await.is_err() {
             // What is left of the file is not what was written: the objects have to be asked.
-            if let Some(close) = close {
-                self.send_close(close).await;
-            }
-            return false;
+            return match close {
+                Some(close) => self.send_close(close).await.wants_size,
+                None => false,
+            };
         }
         // A size that was asked for earlier must not reach the MDT later.
         let Ok(_turn) = file.telling.acquire().await else { return false };
@@ -345,6 +397,7 @@ impl Sizes {
         match (close, size) {
             (Some(close), size) => {
                 let Taken { transno, wants_size } = self.send_close(Close { size, ..close }).await;
+                self.taken(file.fid, transno);
                 match transno {
                     // Nothing of the file says what whoever makes it durable has to wait for.
                     Transno(0) => drop(self.data.back.commit_objects(file).await),
@@ -368,6 +421,7 @@ impl Sizes {
         let changing = self.meta.inodes.change(&[set.fid], &[]);
         let (fid, answered) = (set.fid, self.targets.settled_mdt_of(set.fid).await?.call(set).await?);
         self.meta.changes.changed(fid, answered.transno);
+        self.taken(fid, answered.transno);
         if let Some(file) = self.data.files.find(fid) {
             file.inner.lock().told(answered.transno);
         }

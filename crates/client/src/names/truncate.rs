@@ -73,14 +73,14 @@ impl Sizes {
                 {
                     self.data.extents.cut_failed(&file, error);
                 }
-                let sum = sum?;
-                merge(attr, Some(sum), file.unsent())
+                sum.map(|sum| merge(attr, Some(sum), file.unsent()))
             };
             drop(cut);
+            // If some objects were cut and others were not, too: nobody else's word for the size counts before.
             if file.inner.lock().writers == 0 {
                 self.tell_size(file).await;
             }
-            Ok(attr)
+            attr
         })
     }
 

@@ -37,18 +37,69 @@ struct Handle {
 #[derive(Debug, Default)]
 struct Shard {
     open: HashMap<Fid, OpenFile>,
-    /// Which session cut a file last, or was asked for its size, until somebody else opens it for writing: its size counts, and no other
-    /// one's, which may have asked the objects before.
-    cut_by: HashMap<Fid, u64>,
+    /// Which sessions cut a file, and have not told that they are done: what anybody has asked the objects before does not count.
+    cuts: HashMap<Fid, Cuts>,
+    /// Some more do. As long as that is so, no told size of a file here counts.
+    has_more_cuts: bool,
+    /// Which session was asked for the size of a file, until somebody else opens it for writing or cuts it, or another one is asked.
+    asked: HashMap<Fid, u64>,
+}
+
+/// Those who cut a file.
+#[derive(Debug, Default)]
+struct Cuts {
+    sessions: SmallVec<[u64; 1]>,
+    /// There were several at a time, or others have closed what they had written meanwhile: what each of them asked the objects may be of before
+    /// that.
+    shared: bool,
 }
 
 impl Shard {
-    /// `session` will tell the size, unless another one is about to.
-    fn tells(&mut self, fid: Fid, session: u64) {
-        if self.cut_by.len() >= CUTS_MAX && !self.cut_by.contains_key(&fid) {
-            self.cut_by.clear();
+    /// `session` begins to cut.
+    fn begin_cut(&mut self, fid: Fid, session: u64) {
+        self.asked.remove(&fid);
+        if self.cuts.len() >= CUTS_MAX && !self.cuts.contains_key(&fid) {
+            self.has_more_cuts = true;
+            return;
         }
-        self.cut_by.entry(fid).or_insert(session);
+        let cuts = self.cuts.entry(fid).or_default();
+        if !cuts.sessions.contains(&session) {
+            cuts.sessions.push(session);
+            cuts.shared |= cuts.sessions.len() > 1;
+        }
+    }
+
+    /// `session` is done: whether it was alone; `None` if it was not known to cut.
+    fn end_cut(&mut self, fid: Fid, session: u64) -> Option<bool> {
+        let cuts = self.cuts.get_mut(&fid)?;
+        let at = cuts.sessions.iter().position(|of| *of == session)?;
+        cuts.sessions.swap_remove(at);
+        let was_alone = !cuts.shared;
+        if cuts.sessions.is_empty() {
+            self.cuts.remove(&fid);
+        }
+        self.has_more_cuts &= !self.cuts.is_empty();
+        Some(was_alone)
+    }
+
+    /// `session` closes the file, which it may have written: whoever cuts it may have asked the objects before that.
+    fn was_written(&mut self, fid: Fid, session: u64) {
+        if let Some(cuts) = self.cuts.get_mut(&fid) {
+            cuts.shared |= cuts.sessions.iter().any(|of| *of != session);
+        }
+    }
+
+    /// The size that `session` tells with a close, if it counts. It has asked for it behind its own cuts.
+    fn counting(&mut self, fid: Fid, session: u64, size: Option<SizeUpdate>) -> Option<SizeUpdate> {
+        let size = size?;
+        let was_alone = self.end_cut(fid, session).unwrap_or(true);
+        (was_alone && !self.is_cut_by_another(fid, session)).then_some(size)
+    }
+
+    /// Whether somebody but `session` may be cutting.
+    fn is_cut_by_another(&self, fid: Fid, session: u64) -> bool {
+        let others = self.cuts.get(&fid).is_some_and(|cuts| cuts.sessions.iter().any(|of| *of != session));
+        others || self.has_more_cuts
     }
 }
 
@@ -140,8 +191,8 @@ impl Opens {
     fn add(&self, fid: Fid, handle: Handle, size_known: bool) {
         let Handle { opener, write, .. } = handle;
         let mut shard = self.shard(fid);
-        if write && shard.cut_by.get(&fid).is_some_and(|session| *session != opener.session) {
-            shard.cut_by.remove(&fid);
+        if write && shard.asked.get(&fid).is_some_and(|session| *session != opener.session) {
+            shard.asked.remove(&fid);
         }
         let file = shard.open.entry(fid).or_default();
         if file.handles.iter().any(|handle| handle.opener == opener) {
@@ -162,9 +213,12 @@ impl Opens {
         let at = file.handles.iter().position(|handle| handle.opener == opener)?;
         let Handle { write, outdated, .. } = file.handles.swap_remove(at);
         if write {
-            let size = size.filter(|_| !outdated);
+            shard.was_written(fid, opener.session);
+            let size = shard.counting(fid, opener.session, size.filter(|_| !outdated));
+            let file = shard.open.get_mut(&fid)?;
             file.add(wrote || outdated, size);
         }
+        let file = shard.open.get_mut(&fid)?;
         let size = if !write || file.is_written() { ClosedSize::Stays } else { file.settled() };
         let last = file.handles.is_empty();
         if last {
@@ -192,19 +246,32 @@ impl Opens {
         self.shard(fid).open.get(&fid).is_some_and(OpenFile::is_written)
     }
 
-    /// Whether a session that lives has cut the file last, and may not be done with its objects.
+    /// Whether a session that lives has cut the file, and may not be done with its objects.
     pub fn is_cut(&self, fid: Fid) -> bool {
-        self.shard(fid).cut_by.contains_key(&fid)
+        let shard = self.shard(fid);
+        shard.cuts.contains_key(&fid) || shard.has_more_cuts
     }
 
-    /// Whether `session` has cut the file last, as far as the MDT knows.
+    /// Whether `session` cuts the file, as far as the MDT knows.
     pub fn is_cut_by(&self, fid: Fid, session: u64) -> bool {
-        self.shard(fid).cut_by.get(&fid) == Some(&session)
+        self.shard(fid).cuts.get(&fid).is_some_and(|cuts| cuts.sessions.contains(&session))
     }
 
     /// A session is over: it cuts nothing any more.
     pub fn ended(&self, session: u64) {
-        self.shards.iter().for_each(|shard| shard.lock().cut_by.retain(|_, by| *by != session));
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.asked.retain(|_, by| *by != session);
+            let cut: Vec<Fid> = shard
+                .cuts
+                .iter()
+                .filter(|(_, of)| of.sessions.contains(&session))
+                .map(|(fid, _)| *fid)
+                .collect();
+            for fid in cut {
+                let _ = shard.end_cut(fid, session);
+            }
+        }
     }
 
     /// Whether one session has the file open for writing, and it is not `session`.
@@ -235,44 +302,63 @@ impl Opens {
         self.shard(fid).open.get(&fid).is_some_and(|file| file.atime_set >= Some(time))
     }
 
-    /// Whether `session` is to ask the objects for the size, which the MDT does not know, and to tell it: nobody has the file open to write, and
-    /// no other session is about to tell. What it has asked before does not count.
-    pub fn wants_size(&self, fid: Fid, session: u64) -> bool {
+    /// Whether `session` is to ask the objects for the size, which the MDT does not know, and to tell it: nobody has the file open to write or
+    /// cuts it. What it has asked before does not count. `takes_over`: nor what another one was asked for.
+    pub fn wants_size(&self, fid: Fid, session: u64, takes_over: bool) -> bool {
         let mut shard = self.shard(fid);
-        if shard.open.get(&fid).is_some_and(OpenFile::is_written) {
+        let is_written = shard.open.get(&fid).is_some_and(OpenFile::is_written);
+        if is_written || shard.cuts.contains_key(&fid) || shard.has_more_cuts {
             return false;
         }
-        shard.tells(fid, session);
-        shard.cut_by.get(&fid) == Some(&session)
+        let is_asked = shard.asked.get(&fid).is_some_and(|of| *of != session);
+        if is_asked && !takes_over {
+            return false;
+        }
+        if shard.asked.len() >= CUTS_MAX {
+            shard.asked.clear();
+        }
+        shard.asked.insert(fid, session);
+        true
     }
 
     /// `session` cuts the file: what closes told is not true any more, nor what others may be about to tell.
     pub fn truncated(&self, fid: Fid, session: u64) {
         let mut shard = self.shard(fid);
-        shard.cut_by.remove(&fid);
-        shard.tells(fid, session);
+        shard.begin_cut(fid, session);
         if let Some(file) = shard.open.get_mut(&fid) {
             file.size = SizeState::Unknown;
             file.handles.iter_mut().for_each(|handle| handle.outdated |= handle.opener.session != session);
         }
     }
 
-    /// `session`, which has cut the file, says that the size is `update`. True if it can be known now: nobody has the file open
+    /// `session` has cut the file, and is done with that, as it says: the MDT has forgotten that it did.
+    pub fn was_cut(&self, fid: Fid, session: u64) {
+        self.truncated(fid, session);
+        let _ = self.shard(fid).end_cut(fid, session);
+    }
+
+    /// `session`, which has `cut` the file or was asked, says that the size is `update`. True if it can be known now: nobody has the file open
     /// for writing, and nobody else has changed it since. If only `session` itself has it open, the size counts when that is closed.
-    pub fn set_size(&self, fid: Fid, session: u64, update: &SizeUpdate) -> bool {
+    pub fn set_size(&self, fid: Fid, session: u64, cut: bool, update: &SizeUpdate) -> bool {
         let mut shard = self.shard(fid);
-        if shard.cut_by.get(&fid) != Some(&session) {
-            return false;
-        }
-        let Some(file) = shard.open.get_mut(&fid) else { return true };
-        let mut writers = file.handles.iter().filter(|handle| handle.write).peekable();
-        if writers.peek().is_none() {
-            return true;
-        }
-        match writers.all(|handle| handle.opener.session == session) {
-            true => file.size = SizeState::Told(update.clone()),
-            // It has told what it knows. The last of the others to close is asked.
-            false => drop(shard.cut_by.remove(&fid)),
+        let ended = if cut { shard.end_cut(fid, session) } else { None };
+        let was_asked = shard.asked.get(&fid) == Some(&session);
+        let counts = ended.unwrap_or(was_asked && !cut);
+        let counts = counts && !shard.is_cut_by_another(fid, session);
+        let Some(file) = shard.open.get_mut(&fid).filter(|file| file.is_written()) else {
+            if counts {
+                shard.asked.remove(&fid);
+            }
+            return counts;
+        };
+        let mut writers = file.handles.iter_mut().filter(|handle| handle.write);
+        if writers.all(|handle| handle.opener.session == session) {
+            if counts {
+                file.size = SizeState::Told(update.clone());
+            }
+        } else if ended.is_some() {
+            // They may have asked the objects before the cut.
+            file.handles.iter_mut().for_each(|handle| handle.outdated |= handle.opener.session != session);
         }
         false
     }
@@ -390,17 +476,17 @@ mod tests {
     #[test]
     fn who_cut_the_file_tells_its_size() {
         let opens = Opens::default();
-        assert!(!opens.set_size(FILE, 1, &size(3)), "it has not cut it");
+        assert!(!opens.set_size(FILE, 1, true, &size(3)), "it has not cut it");
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.truncated(FILE, 1);
-        assert!(!opens.set_size(FILE, 2, &size(3)));
-        assert!(!opens.set_size(FILE, 1, &size(4)));
+        assert!(!opens.set_size(FILE, 2, true, &size(3)));
+        assert!(!opens.set_size(FILE, 1, true, &size(4)));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Told(size(4))));
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.truncated(FILE, 1);
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
         opens.open(FILE, A, OpenMode { write: false, size_known: true });
-        assert!(opens.set_size(FILE, 1, &size(3)));
+        assert!(opens.set_size(FILE, 1, true, &size(3)));
     }
 
     /// A asks the objects for the size, B cuts the file, and what A tells comes after that.
@@ -412,12 +498,15 @@ mod tests {
         assert_eq!(closed(&opens, A, true, Some(634)), (true, ClosedSize::Unknown));
         opens.truncated(FILE, A.session);
         opens.truncated(FILE, B.session);
-        assert!(!opens.set_size(FILE, A.session, &size(634)), "B has cut it since");
-        assert!(opens.set_size(FILE, B.session, &size(231)));
+        assert!(!opens.set_size(FILE, A.session, true, &size(634)), "B has cut it since");
+        assert!(!opens.set_size(FILE, B.session, true, &size(231)), "A may have cut it since");
+        assert!(
+            opens.wants_size(FILE, B.session, true) && opens.set_size(FILE, B.session, false, &size(231))
+        );
         opens.truncated(FILE, A.session);
         opens.open(FILE, B, OpenMode { write: true, size_known: false });
-        assert_eq!(closed(&opens, B, true, Some(700)), (true, ClosedSize::Told(size(700))));
-        assert!(!opens.set_size(FILE, A.session, &size(634)), "B has written since");
+        assert_eq!(closed(&opens, B, true, Some(700)), (true, ClosedSize::Unknown), "A may cut it yet");
+        assert!(!opens.set_size(FILE, A.session, true, &size(634)), "B has written since");
         opens.restore(FILE, A);
         assert_eq!(
             closed(&opens, A, true, Some(634)),
@@ -440,32 +529,67 @@ mod tests {
     fn a_size_that_nobody_knows_is_asked_for() {
         let opens = Opens::default();
         opens.restore(FILE, A);
-        assert!(!opens.wants_size(FILE, A.session), "its writer will close it");
+        assert!(!opens.wants_size(FILE, A.session, true), "its writer will close it");
         assert_eq!(
             closed(&opens, A, true, Some(7)),
             (true, ClosedSize::Unknown),
             "told of before the restart"
         );
-        assert!(!opens.set_size(FILE, A.session, &size(7)), "nobody has asked for it");
-        assert!(opens.wants_size(FILE, A.session) && opens.wants_size(FILE, A.session));
-        assert!(!opens.wants_size(FILE, B.session), "another one is about to tell");
-        assert!(opens.set_size(FILE, A.session, &size(9)));
+        assert!(!opens.set_size(FILE, A.session, false, &size(7)), "nobody has asked for it");
+        assert!(opens.wants_size(FILE, A.session, true) && opens.wants_size(FILE, A.session, true));
+        assert!(!opens.wants_size(FILE, B.session, false), "another one is about to tell");
+        assert!(opens.set_size(FILE, A.session, false, &size(9)));
         // Who opens it to write meanwhile knows better.
         opens.open(FILE, B, OpenMode { write: true, size_known: false });
-        assert!(!opens.set_size(FILE, A.session, &size(9)) && !opens.wants_size(FILE, A.session));
-        assert_eq!(closed(&opens, B, false, None), (true, ClosedSize::Unknown), "it had not been known");
-        assert!(opens.wants_size(FILE, B.session) && !opens.wants_size(FILE, A.session));
-        opens.ended(B.session);
-        assert!(opens.wants_size(FILE, A.session), "the one that was to tell is gone");
-        // Cut by one while another one writes.
-        opens.open(FILE, B, OpenMode { write: true, size_known: false });
-        opens.truncated(FILE, A.session);
-        assert!(!opens.set_size(FILE, A.session, &size(3)), "the other one may write");
-        assert_eq!(
-            closed(&opens, B, true, Some(7)),
-            (true, ClosedSize::Unknown),
-            "asked before the cut, perhaps"
+        assert!(
+            !opens.set_size(FILE, A.session, false, &size(9)) && !opens.wants_size(FILE, A.session, true)
         );
-        assert!(opens.wants_size(FILE, B.session), "the one that has cut it tells nothing more");
+        assert_eq!(closed(&opens, B, false, None), (true, ClosedSize::Unknown), "it had not been known");
+        assert!(opens.wants_size(FILE, B.session, true) && !opens.wants_size(FILE, A.session, false));
+        opens.ended(B.session);
+        assert!(opens.wants_size(FILE, A.session, false), "the one that was to tell is gone");
+    }
+
+    /// What others tell of a file does not count as long as somebody cuts it, nor what they asked the objects before he was done.
+    #[test]
+    fn a_cut_counts_alone() {
+        let told = |opens: &Opens, who: Opener, cut| opens.set_size(FILE, who.session, cut, &size(3));
+        let writes = |opens: &Opens, who| opens.open(FILE, who, OpenMode { write: true, size_known: false });
+        // Alone.
+        let opens = Opens::default();
+        opens.truncated(FILE, A.session);
+        assert!(opens.is_cut(FILE) && !opens.wants_size(FILE, B.session, true) && !told(&opens, B, false));
+        assert!(told(&opens, A, true) && !opens.is_cut(FILE));
+        assert!(!told(&opens, A, true), "it is done already");
+        // Another one opens it, writes and closes meanwhile: neither counts, and the one that was cutting is asked.
+        opens.truncated(FILE, A.session);
+        writes(&opens, B);
+        assert_eq!(closed(&opens, B, true, Some(7)), (true, ClosedSize::Unknown));
+        assert!(!opens.wants_size(FILE, B.session, true), "somebody cuts it");
+        assert!(!told(&opens, A, true) && opens.wants_size(FILE, A.session, true) && told(&opens, A, false));
+        // The other one closes it behind the cut: it may have asked before.
+        opens.truncated(FILE, A.session);
+        writes(&opens, B);
+        assert!(!told(&opens, A, true));
+        assert_eq!(closed(&opens, B, true, Some(7)), (true, ClosedSize::Unknown));
+        assert!(opens.wants_size(FILE, B.session, true));
+        // Two at a time.
+        opens.truncated(FILE, A.session);
+        opens.truncated(FILE, B.session);
+        assert!(!told(&opens, A, true) && !opens.wants_size(FILE, A.session, true), "the other one cuts it");
+        assert!(!told(&opens, B, true) && opens.wants_size(FILE, B.session, true));
+        // Forgotten by a restart.
+        opens.was_cut(FILE, A.session);
+        assert!(!opens.is_cut(FILE) && !told(&opens, B, false), "asked before the cut");
+        assert!(opens.wants_size(FILE, A.session, true) && told(&opens, A, false));
+        // Gone.
+        opens.truncated(FILE, A.session);
+        opens.ended(A.session);
+        assert!(opens.wants_size(FILE, B.session, true));
+        // One that cuts what it has open tells with its close.
+        writes(&opens, A);
+        opens.truncated(FILE, A.session);
+        assert_eq!(closed(&opens, A, true, Some(9)), (true, ClosedSize::Told(size(9))));
+        assert!(!opens.is_cut(FILE));
     }
 }

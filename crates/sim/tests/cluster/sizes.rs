@@ -81,7 +81,7 @@ fn the_mdt_knows_the_size_of_what_was_closed_before_it_was_killed() {
                 fids.push(told.fid);
             }
             clock.sleep(Duration::from_millis(delay_ms)).await;
-            cluster.kill("mds");
+            cluster.cut_power(&["mds".to_owned()]);
             cluster.restart(&["mds".to_owned()]);
             clock.sleep(Duration::from_secs(10)).await;
             for fid in fids {

@@ -43,7 +43,7 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
     // Nobody would ever tell it: what a close says counts no more after a restart, for one, or beside other writers.
     let wants_size = closed.size == ClosedSize::Unknown
         && inode.nlink > 0
-        && mdt.opens.wants_size(request.fid, ctx.session().handle());
+        && mdt.opens.wants_size(request.fid, ctx.session().handle(), true);
     if closed.write {
         changes.remove(keys::open(ctx.session().client(), request.handle));
     }

@@ -18,14 +18,19 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
     if inode.kind() != FileKind::File {
         return Err(Code::Invalid.into());
     }
+    // Behind this nothing is carried out again from its start.
+    ctx.need(&[(request.fid, LOCK_UPDATE)])?;
     let session = ctx.session().handle();
-    if request.cut && !mdt.opens.is_cut_by(request.fid, session) {
+    let is_cutting = mdt.opens.is_cut_by(request.fid, session);
+    if request.cut && !is_cutting {
         return forget(mdt, ctx, inode);
     }
+    // It tells behind its own cuts, whatever made it tell.
+    let cut = request.cut || is_cutting;
     // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
-    if inode.size_known || !mdt.opens.set_size(request.fid, session, &request.update) {
-        // After a restart nobody is known to have cut it.
-        let wants_size = !inode.size_known && mdt.opens.wants_size(request.fid, session);
+    let counts = mdt.opens.set_size(request.fid, session, cut, &request.update);
+    if inode.size_known || !counts {
+        let wants_size = !inode.size_known && mdt.opens.wants_size(request.fid, session, cut);
         return Ok(Done::unchanged(Reply::SetSize(msg::Settled { wants_size, ..Default::default() })));
     }
     take_size(&mut inode, &request.update);
@@ -45,15 +50,15 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
 fn forget(mdt: &Mdt, ctx: &Ctx, mut inode: Inode) -> Outcome {
     let (fid, session) = (inode.fid, ctx.session().handle());
     let mut changes = Changes::default();
-    if inode.size_known {
+    // The size of one whose data is in the archive alone is that of the copy.
+    if inode.size_known && !inode.hsm.is_there_alone() {
         inode.size_known = false;
+        inode.hsm.data_may_change();
         inode.version = VERSION_OF_THIS;
         changes.put_inode(&inode, LOCK_UPDATE);
-        // Here what others keep is called back: behind it nothing fails any more.
-        ctx.need(&[(fid, LOCK_UPDATE)])?;
     }
-    mdt.opens.truncated(fid, session);
-    let wants_size = mdt.opens.wants_size(fid, session);
+    mdt.opens.was_cut(fid, session);
+    let wants_size = !inode.size_known && mdt.opens.wants_size(fid, session, true);
     let reply = Reply::SetSize(msg::Settled { wants_size, ..Default::default() });
     if changes.is_empty() { Ok(Done::unchanged(reply)) } else { mdt.commit(ctx, changes, reply) }
 }
