@@ -33,13 +33,13 @@ impl<S> Exports<S> {
         Ok(self.sessions.matching(|session| may_end(session) && is_at(&session.nid(), nid)))
     }
 
-    /// The clients with a session, by their NIDs.
-    pub fn clients_by_nid(&self) -> BTreeMap<String, Vec<ClientId>> {
-        let mut clients: BTreeMap<String, Vec<ClientId>> = BTreeMap::new();
+    /// All sessions, by the NIDs of their clients.
+    pub fn by_nid(&self) -> BTreeMap<String, Vec<Arc<Session<S>>>> {
+        let mut all: BTreeMap<String, Vec<Arc<Session<S>>>> = BTreeMap::new();
         for session in self.sessions.matching(|_| true) {
-            clients.entry(session.nid()).or_default().push(session.client());
+            all.entry(session.nid()).or_default().push(session);
         }
-        clients
+        all
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Names and values are Lustre's where the meaning is the same. Values are text, ready to be shown.
 
+use std::sync::Arc;
+
 use proto::parameters::{CLEARS, Glob, Parameter, TargetPlaces, TargetTree, Tree, Unit};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
@@ -121,12 +123,15 @@ impl<'a, H: Handler> Parameters<'a, H> {
         };
         tree.of_device(Parameter::order("evict_client", NO_CLIENT, evict));
         if self.is_server && tree.says("exports.") {
-            for (nid, clients) in target.exports.clients_by_nid() {
-                let lines = move || clients.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            for (nid, sessions) in target.exports.by_nid() {
+                let sessions: Arc<[_]> = sessions.into();
+                let clients = sessions.clone();
+                let lines =
+                    move || clients.iter().map(|of| of.client().to_string()).collect::<Vec<_>>().join("\n");
                 tree.of_device(Parameter::text(format!("exports.{nid}.uuid"), lines));
                 if let Some(stats) = H::STATS {
                     let by_client = &target.measures.by_client;
-                    tree.of_device(by_client.of_nid((&target.rt, stats), &target.exports, &nid));
+                    tree.of_device(by_client.of_nid((&target.rt, stats), &nid, sessions));
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! What a target counts for one who asks, in sums of the rows of its role: a job (`job_stats`), or the client of a session
 //! (`exports.NID.stats`).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use proto::statistics::{Sampled, Snapshot, Sums};
 use rt::Rt;
 
 use crate::exports::Exports;
+use crate::session::Session;
 use crate::timing::{Counting, Stats};
 
 /// Rows of all roles: bytes that were read, and that were written.
@@ -112,13 +114,13 @@ impl ByClient {
     }
 
     /// `exports.NID.stats`, of all sessions from an address together. As in Lustre, whatever is written clears them.
-    pub fn of_nid<'a, S>(
+    pub fn of_nid<'a, S: Send + Sync + 'a>(
         &'a self,
         (rt, stats): (&'a Rt, &'static Stats),
-        exports: &'a Exports<S>,
         nid: &str,
+        sessions: Arc<[Arc<Session<S>>]>,
     ) -> Parameter<'a, Result<(), proto::Code>> {
-        let (of_text, of_clear) = (nid.to_owned(), nid.to_owned());
+        let all_of_them = sessions.clone();
         let text = move || {
             if !self.is_on() {
                 return DISABLED.to_owned();
@@ -126,15 +128,12 @@ impl ByClient {
             let none = Tally::new(stats);
             let mut all: Vec<_> =
                 none.rows(stats).map(|(name, unit, _)| (name, unit, Sampled::default())).collect();
-            for session in exports.sessions.matching(|session| session.nid() == of_text) {
-                session.counted().add_to(stats, &mut all);
-            }
+            sessions.iter().for_each(|session| session.counted().add_to(stats, &mut all));
             let since_ns = self.since_ns.load(Ordering::Relaxed);
             Snapshot { now_ns: rt.wall().as_nanos(), since_ns }.with_sums(all)
         };
         let clear = move |_: &str| {
-            let sessions = exports.sessions.matching(|session| session.nid() == of_clear);
-            sessions.iter().for_each(|session| session.counted().clear());
+            all_of_them.iter().for_each(|session| session.counted().clear());
             Ok(())
         };
         Parameter::histogram(format!("exports.{nid}.stats"), text).settable(CLEARS, clear)

@@ -180,8 +180,9 @@ impl<'a> Opener<'a> {
             Some(_) => Err(format!("{}: no answer any more", link.addr())),
             None => {
                 self.unanswered += 1;
-                // It may be one whose other end is gone, which nobody has told: the next attempt makes another one.
-                if link.heard_at() <= asked {
+                // It may be one whose other end is gone, which nobody has told: the next attempt makes another one. An answer alone may be lost
+                // or late, and other sessions have requests under way here.
+                if self.unanswered > 1 && link.heard_at() <= asked {
                     link.end("no answer to who asks for a session");
                 }
                 Err(format!("{}: no answer", link.addr()))

@@ -211,7 +211,9 @@ pub fn age(word: &OsStr, of: Age, now: Timestamp) -> Option<TimeSpan> {
     let now = i128::from(now.secs) * NANOS + i128::from(now.nanos);
     let ago = |units: i128| now - unit * units;
     let (from, until) = match (side, of) {
-        (Side::Less, _) => (Some(ago(number) + 1), None),
+        // find(1) gives it a second more.
+        (Side::Less, Age::Days) => (Some(ago(number) - NANOS + 1), None),
+        (Side::Less, Age::Minutes) => (Some(ago(number) + 1), None),
         (Side::More, Age::Days) => (None, Some(ago(number + 1))),
         (Side::More, Age::Minutes) => (None, Some(ago(number) - 1)),
         (Side::Exactly, Age::Days) => (Some(ago(number + 1) + 1), Some(ago(number))),
@@ -339,8 +341,8 @@ mod tests {
         check(Age::Days, "0", (at(913_600, 501), at(1_000_000, 500)));
         check(Age::Days, "1", (at(827_200, 501), at(913_600, 500)));
         check(Age::Days, "+1", (FIRST, at(827_200, 500)));
-        check(Age::Days, "-1", (at(913_600, 501), LAST));
-        check(Age::Days, "-0", (at(1_000_000, 501), LAST));
+        check(Age::Days, "-1", (at(913_599, 501), LAST));
+        check(Age::Days, "-0", (at(999_999, 501), LAST));
         check(Age::Minutes, "0", (at(1_000_000, 500), at(1_000_060, 499)));
         check(Age::Minutes, "1", (at(999_940, 500), at(1_000_000, 499)));
         check(Age::Minutes, "+1", (FIRST, at(999_940, 499)));
