@@ -114,6 +114,7 @@ fn call_of(target: TargetId, role: Role, request: Request) -> Call {
         xid: Xid(0),
         slot: None,
         resent: false,
+        unchecked: false,
         replay: None,
         request,
         bulk: Vec::new(),

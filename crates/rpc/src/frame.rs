@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
-use proto::wire::header::{FLAG_BULK_CHECKSUM, HEADER_BYTES, SLOT_NONE, crc32c, crc32c_slices};
+use proto::wire::header::{
+    FLAG_BULK_CHECKSUM, FLAG_UNCHECKED, HEADER_BYTES, SLOT_NONE, crc32c, crc32c_slices,
+};
 use proto::wire::{DecodeError, Header};
 use proto::{TargetId, Xid};
 use rt::Frame;
@@ -46,7 +48,7 @@ pub(crate) fn encode(header: Header, body: &[u8]) -> Frame {
     encode_with_bulk(header, body, Vec::new(), BulkChecksum::Left)
 }
 
-/// Whether bulk gets a checksum: what is authenticated needs none.
+/// Whether bulk gets a checksum, unless it is wanted without: what is authenticated needs none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BulkChecksum {
     Added,
@@ -66,7 +68,7 @@ pub(crate) fn encode_with_bulk(
     header.bulk_len = bulk_len as u32;
     header.body_crc = crc32c(body);
     header.bulk_crc = 0;
-    if checksum == BulkChecksum::Added && bulk_len > 0 {
+    if checksum == BulkChecksum::Added && bulk_len > 0 && header.flags & FLAG_UNCHECKED == 0 {
         header.flags |= FLAG_BULK_CHECKSUM;
         header.bulk_crc = crc32c_slices(bulk.iter().map(Bytes::as_ref));
     }
@@ -113,6 +115,15 @@ mod tests {
         let (header, body, bulk) = decode(sample()).expect("an encoded frame decodes");
         assert_eq!((header.xid, header.body_len, header.bulk_len), (Xid(9), 4, 4));
         assert_eq!((body.as_ref(), bulk.concat().as_slice()), (&b"body"[..], &b"bulk"[..]));
+    }
+
+    #[test]
+    fn bulk_that_is_wanted_without_a_checksum_has_none() {
+        let header = Header { flags: FLAG_UNCHECKED, ..header(24, TargetId::mdt(1), Xid(9)) };
+        let sent = encode_with_bulk(header, b"body", vec![Bytes::from_static(b"bulk")], BulkChecksum::Added);
+        let bulk = vec![Bytes::from_static(b"bulq")];
+        let (header, _, bulk) = decode(Frame { bulk, ..sent }).expect("nothing says what it was");
+        assert_eq!((header.flags, header.bulk_crc, &bulk[0][..]), (FLAG_UNCHECKED, 0, &b"bulq"[..]));
     }
 
     #[test]

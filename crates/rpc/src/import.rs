@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use proto::seal::Protection;
 use proto::session::machine::Phase;
 pub use proto::session::machine::{Answered, CallError as RpcError};
 use proto::session::{Estimated, Event};
@@ -206,6 +207,25 @@ impl Import {
                 }
             }
         }
+    }
+
+    /// Whether the data of requests and answers gets a checksum of its own, where it is not authenticated anyway. It does unless this
+    /// says otherwise (Lustre's `osc.*.checksums`).
+    pub fn set_checksums(&self, on: bool) {
+        self.driver.set_checksums(on);
+    }
+
+    /// See [`Import::set_checksums`].
+    pub fn has_checksums(&self) -> bool {
+        self.driver.has_checksums()
+    }
+
+    /// How the frames of the connection are protected; `None` without one.
+    pub fn protection(&self) -> Option<Protection> {
+        self.driver.look_at(|state| match &state.carrier {
+            Some(Carrier::Tcp(link)) => Some(link.protection()),
+            Some(Carrier::Lo(_)) | None => None,
+        })
     }
 
     /// How the session is.

@@ -73,6 +73,8 @@ pub struct Call {
     pub slot: Option<u32>,
     /// Whether the request was sent before without an answer.
     pub resent: bool,
+    /// Whether the answer's bulk is to have no checksum of its own.
+    pub unchecked: bool,
     /// The transno that the request had before the target lost it in a restart.
     pub replay: Option<Transno>,
     /// The request.

@@ -4,6 +4,7 @@ use std::future::ready;
 use std::time::Duration;
 
 use proto::parameters::{CLEARS, ClientTree, Parameter, SWITCH, Unit, switch};
+use proto::seal::Protection;
 use proto::{Code, DataTarget, TargetId, TargetKind};
 
 use super::parameters::Setting;
@@ -12,6 +13,8 @@ use super::{Admin, answers, import};
 /// What `max_rpcs_in_flight` takes, as in Lustre.
 const IN_FLIGHT_MAX: usize = 256;
 const IN_FLIGHT: &str = "write a number from 1 to 256";
+/// What `checksums` takes.
+const CHECKSUMS: &str = "write 0 or 1; 0 needs a connection that does not authenticate its data (-o protect=mac-crc on both sides)";
 /// What `idle_timeout` takes.
 const IDLE: &str = "write seconds, up to 4294967294; 0 for never";
 
@@ -65,6 +68,7 @@ impl<'a> OfSessions<'a> {
             all.filter(|id| id.ost_index().is_some()).collect()
         });
         for id in osts {
+            self.checksums_in(id, tree);
             tree.of_session(id, || {
                 let active = Parameter::gauge("active", Unit::None, move || u8::from(targets.is_active(id)));
                 let active = active.settable(SWITCH, move |text: &str| -> Setting<'a> {
@@ -77,6 +81,23 @@ impl<'a> OfSessions<'a> {
                 [active, self.idle_timeout(id)]
             });
         }
+    }
+
+    /// Whether data gets a checksum on its way. Where it is authenticated nothing else is needed, and nothing can be switched off.
+    fn checksums_in(self, id: TargetId, tree: &mut ClientTree<'a, Setting<'a>>) {
+        let targets = &self.admin.shared.targets;
+        let protection = move || targets.made(id).and_then(|made| made.protection());
+        let covers = move || protection().filter(|protection| *protection >= Protection::Frames);
+        tree.of_session(id, || {
+            let is_on = move || u8::from(covers().is_some() || targets.has_checksums(id));
+            let on = Parameter::gauge("checksums", Unit::None, is_on);
+            let on = on.settable(CHECKSUMS, move |text: &str| -> Setting<'a> {
+                let on = switch(text)
+                    .and_then(|on| if on || covers().is_none() { Ok(on) } else { Err(Code::Invalid) });
+                Box::pin(ready(on.map(|on| targets.set_checksums(id, on)).map_err(crate::Error::Refused)))
+            });
+            [on, Parameter::text("checksum_type", move || checksum_type(covers()).to_owned())]
+        });
     }
 
     /// As in Lustre, 0 is for ever.
@@ -149,4 +170,9 @@ impl<'a> OfSessions<'a> {
         let made = self.admin.shared.targets.made(target);
         made.map_or(String::new(), |made| answers::timeouts(&made.state().answers, now_s))
     }
+}
+
+/// What stands for the data on its way, in Lustre's brackets.
+fn checksum_type(covers: Option<Protection>) -> &'static str {
+    if covers.is_some() { "crc32c [mac]" } else { "[crc32c] mac" }
 }

@@ -67,6 +67,8 @@ pub(crate) struct Targets {
     made: RwLock<SESSIONS, BTreeMap<TargetId, Arc<Target>>>,
     /// Those that an operator has nobody ask.
     inactive: Mutex<LEAF, BTreeSet<TargetId>>,
+    /// Those with which data is exchanged without checksums.
+    unchecked: Mutex<LEAF, BTreeSet<TargetId>>,
 }
 
 impl Targets {
@@ -87,6 +89,7 @@ impl Targets {
             fresh: Mutex::default(),
             made: RwLock::new(BTreeMap::new()),
             inactive: Mutex::default(),
+            unchecked: Mutex::default(),
             common,
         }
     }
@@ -196,6 +199,27 @@ impl Targets {
         }
     }
 
+    /// Whether data has a checksum on its way to the target and back, where it is not authenticated.
+    pub(crate) fn has_checksums(&self, id: TargetId) -> bool {
+        !self.unchecked.lock().contains(&id)
+    }
+
+    /// From now on it has one, or not.
+    pub(crate) fn set_checksums(&self, id: TargetId, on: bool) {
+        let made = self.made.read();
+        {
+            let mut unchecked = self.unchecked.lock();
+            if on {
+                unchecked.remove(&id)
+            } else {
+                unchecked.insert(id)
+            };
+        }
+        if let Some(target) = made.get(&id) {
+            target.import.set_checksums(on);
+        }
+    }
+
     /// Told of news of the configuration, and of a target that is used for the first time.
     pub(crate) fn changed(&self) -> &Notify {
         &self.changed
@@ -227,6 +251,7 @@ impl Targets {
         let target = made.entry(id).or_insert_with(|| {
             let target = self.common.make(id, nids);
             target.import.bar(self.bar_of(id));
+            target.import.set_checksums(self.has_checksums(id));
             self.fresh.lock().push(id);
             self.changed.notify_waiters();
             Arc::new(target)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use proto::seal::Protection;
 use proto::wire::messages::{DropOrder, Operation, Statfs};
 use proto::{DataTarget, TargetId, Transno};
 use rpc::{Answered, Import, LinkState};
@@ -282,6 +283,11 @@ impl Target {
     /// See [`Import::rest`].
     pub(crate) async fn rest(&self, holds_nothing: impl FnOnce() -> bool) -> bool {
         self.import.rest(holds_nothing).await
+    }
+
+    /// How the frames of its connection are protected; `None` without one.
+    pub(crate) fn protection(&self) -> Option<Protection> {
+        self.import.protection()
     }
 
     /// How the session is.

@@ -33,6 +33,8 @@ pub const FLAG_UNDER_WAY: u16 = 1 << 5;
 pub const FLAG_ARRIVED: u16 = 1 << 6;
 /// The body is a [batch](super::batch) of messages.
 pub const FLAG_BATCH: u16 = 1 << 7;
+/// Neither the bulk of the request nor that of its answer gets a checksum: the client wants none (Lustre's `osc.*.checksums=0`).
+pub const FLAG_UNCHECKED: u16 = 1 << 8;
 
 /// What is known of a message before its body is read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use proto::identity;
 use proto::wire::batch::{self, Member};
 use proto::wire::header::{
-    FLAG_ARRIVED, FLAG_BATCH, FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY,
+    FLAG_ARRIVED, FLAG_BATCH, FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNCHECKED,
+    FLAG_UNDER_WAY,
 };
 use proto::wire::messages::Connect;
 use proto::wire::{DecodeError, Header, Reply, Request};
@@ -333,6 +334,7 @@ impl Connection {
             xid: header.xid,
             slot: frame::slot_of(header),
             resent: header.flags & FLAG_RESENT != 0,
+            unchecked: header.flags & FLAG_UNCHECKED != 0,
             replay: (header.flags & FLAG_REPLAY != 0).then_some(header.transno),
             request,
             bulk,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 use proto::wire::Header;
-use proto::wire::header::{FLAG_REPLY, FLAG_UNDER_WAY};
+use proto::wire::header::{FLAG_REPLY, FLAG_UNCHECKED, FLAG_UNDER_WAY};
 use proto::{Code, JobId, Transno};
 use rt::Frame;
 
@@ -30,7 +30,7 @@ pub(super) fn refusal(mut header: Header, code: Code) -> Frame {
 /// The header of the reply to `call`, still without what the answer says.
 pub(super) fn reply_header(call: &Call) -> Header {
     Header {
-        flags: FLAG_REPLY,
+        flags: FLAG_REPLY | if call.unchecked { FLAG_UNCHECKED } else { 0 },
         session: call.session,
         session_epoch: call.session_epoch,
         ..frame::header(call.request.opcode(), call.target, call.xid)

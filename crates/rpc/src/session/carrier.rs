@@ -27,8 +27,10 @@ impl Carrier {
     pub(crate) fn send(&self, driver: &Driver, header: Header, message: &Arc<Message>, together: bool) {
         match self {
             Carrier::Lo(lo) => lo.carry(header, message),
-            Carrier::Tcp(link) if together => driver.hub.carried().gathering.send(link, header, message),
-            Carrier::Tcp(link) => link.send(header, message),
+            Carrier::Tcp(link) if together => {
+                driver.hub.carried().gathering.send(link, driver.outward(header), message)
+            }
+            Carrier::Tcp(link) => link.send(driver.outward(header), message),
         }
     }
 
@@ -46,7 +48,7 @@ impl Carrier {
     pub(crate) fn send_again(&self, driver: &Driver, header: Header, message: &Arc<Message>) {
         match self {
             Carrier::Lo(_) => self.send(driver, header, message, false),
-            Carrier::Tcp(link) => link.ask_or_send(header, message),
+            Carrier::Tcp(link) => link.ask_or_send(driver.outward(header), message),
         }
     }
 

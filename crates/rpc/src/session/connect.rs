@@ -279,6 +279,7 @@ fn connect_call(driver: &Driver, peer: &Peer, connect: Connect) -> Call {
         xid: Xid(0),
         slot: None,
         resent: false,
+        unchecked: false,
         replay: None,
         request: Request::Connect(connect),
         bulk: Vec::new(),

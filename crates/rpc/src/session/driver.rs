@@ -2,13 +2,14 @@
 //! says.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::session::machine::{Answered, CallError, Note, Phase, Setup};
 use proto::session::{Event, Limits, Machine, Output};
+use proto::wire::header::FLAG_UNCHECKED;
 use proto::wire::messages::Sync as SyncRequest;
 use proto::wire::{Header, Reply, Request};
 use proto::{ClientId, Code, Nid, TargetId, Transno, Xid};
@@ -75,6 +76,8 @@ pub(crate) struct Driver {
     pub(crate) role: Role,
     state: Mutex<State>,
     shown: Shown,
+    /// Bulk goes and comes without a checksum of its own.
+    unchecked: AtomicBool,
     pub(crate) signals: Signals,
     called: Arc<Called>,
 }
@@ -112,6 +115,7 @@ impl Driver {
             role,
             state: Mutex::new(State { machine, carrier: None }),
             shown: Shown::default(),
+            unchecked: AtomicBool::new(false),
             signals: Signals::default(),
             called,
         })
@@ -124,6 +128,24 @@ impl Driver {
 
     pub(crate) fn called(&self) -> &Arc<Called> {
         &self.called
+    }
+
+    /// See [`crate::Import::set_checksums`].
+    pub(crate) fn set_checksums(&self, on: bool) {
+        self.unchecked.store(!on, Ordering::Relaxed);
+    }
+
+    /// See [`crate::Import::has_checksums`].
+    pub(crate) fn has_checksums(&self) -> bool {
+        !self.unchecked.load(Ordering::Relaxed)
+    }
+
+    /// The header as it goes to another process.
+    pub(crate) fn outward(&self, mut header: Header) -> Header {
+        if !self.has_checksums() {
+            header.flags |= FLAG_UNCHECKED;
+        }
+        header
     }
 
     /// See [`crate::Import::session`].

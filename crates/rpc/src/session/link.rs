@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::auth::AuthError;
+use proto::seal::Protection;
 use proto::session::machine::{Incoming, Outgoing};
 use proto::session::{Event, Message};
 use proto::wire::batch::{self, Filling, Member};
@@ -113,6 +114,7 @@ async fn dial(hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError
         rt: hub.rt().clone(),
         addr: addr.clone(),
         sender: conn.sender,
+        protection: opened.agreed.protection,
         checksum: hub.guard().checksums(opened.agreed.protection),
         binding: opened.binding,
         ended: Ended::new(),
@@ -138,6 +140,7 @@ pub(crate) struct Link {
     rt: Rt,
     addr: Addr,
     sender: Sender,
+    protection: Protection,
     checksum: BulkChecksum,
     binding: [u8; 32],
     ended: Ended,
@@ -153,6 +156,11 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn addr(&self) -> &Addr {
         &self.addr
+    }
+
+    /// How its frames are protected.
+    pub(crate) fn protection(&self) -> Protection {
+        self.protection
     }
 
     /// A number that only this connection has, known to both sides.

@@ -80,6 +80,12 @@ fn plain() -> Protect {
     "mac+127.0.0.1=none+server=none+middle=none+client=none".parse().expect("it says how")
 }
 
+/// What the client wants of its connections.
+struct Wish {
+    protect: Protect,
+    checksums: bool,
+}
+
 struct Seen {
     sequences: Vec<u64>,
     data: Vec<u8>,
@@ -87,7 +93,8 @@ struct Seen {
 }
 
 /// A client draws three numbers at once and reads, through somebody who bends frames.
-async fn through(server: Rt, middle: Rt, client: Rt, ats: [&str; 2], protect: Protect, bend: Bend) -> Seen {
+async fn through([server, middle, client]: [Rt; 3], ats: [&str; 2], wish: Wish, bend: Bend) -> Seen {
+    let Wish { protect, checksums } = wish;
     let disk = Arc::new(Mutex::new(Durable::default()));
     let hub = Hub::new(server.clone(), fsname(), all_keys());
     hub.set_protect(protect.clone());
@@ -98,6 +105,7 @@ async fn through(server: Rt, middle: Rt, client: Rt, ats: [&str; 2], protect: Pr
     client.set_protect(protect);
     let nid = format!("{at}@tcp").parse().expect("an address makes a NID");
     let import = client.import(TARGET, client.new_client(), Role::Client, vec![nid]);
+    import.set_checksums(checksums);
     let (drawn, mut draws) = rt::sync::channel(3);
     for _ in 0..3 {
         let (import, drawn) = (import.clone(), drawn.clone());
@@ -121,17 +129,21 @@ async fn through(server: Rt, middle: Rt, client: Rt, ats: [&str; 2], protect: Pr
 }
 
 fn on_this_machine(protect: Protect, bend: Bend) -> Seen {
+    wished_on_this_machine(Wish { protect, checksums: true }, bend)
+}
+
+fn wished_on_this_machine(wish: Wish, bend: Bend) -> Seen {
     let node = Node::start(2).expect("a runtime starts");
     let rt = || Rt::os(node.clone());
-    let seen = node.block_on(through(rt(), rt(), rt(), ["127.0.0.1:0"; 2], protect, bend));
+    let seen = node.block_on(through([rt(), rt(), rt()], ["127.0.0.1:0"; 2], wish, bend));
     node.stop(Duration::from_secs(1));
     seen
 }
 
 fn simulated(protect: Protect, bend: Bend) -> Seen {
     let sim = Sim::new(World::seed(1));
-    let (server, middle, client) = (sim.rt("server"), sim.rt("middle"), sim.rt("client"));
-    sim.run(through(server, middle, client, ["server:988", "middle:988"], protect, bend))
+    let hosts = ["server", "middle", "client"].map(|host| sim.rt(host));
+    sim.run(through(hosts, ["server:988", "middle:988"], Wish { protect, checksums: true }, bend))
 }
 
 /// Writes `data` over the bulk, as somebody does who knows the format: the checksums fit.
@@ -183,6 +195,34 @@ fn data_that_was_exchanged_with_its_checksum_is_noticed() {
         );
         let seen = run("encrypt".parse().expect("it says how"), forger());
         assert_eq!((&seen.data[..], seen.connections), (&[7, 7, 7][..], 2));
+    }
+}
+
+/// A bit flips in the data of the first answer that has some. It is noticed where data has a checksum, and is not where the client wants
+/// none and nothing else covers it.
+#[test]
+fn a_bit_that_flips_is_noticed_by_the_checksum() {
+    let flips = || -> Bend {
+        let mut left = 1;
+        Box::new(move |_, way, _, mut frame| {
+            if way == Way::Down && left > 0 && !frame.bulk.is_empty() {
+                left -= 1;
+                let mut data = frame.bulk.concat();
+                data[1] ^= 0x40;
+                frame.bulk = vec![data.into()];
+            }
+            vec![(way, frame)]
+        })
+    };
+    let crc = || -> Protect { "mac-crc".parse().expect("it says how") };
+    for (protect, checksums, seen) in [
+        (crc(), true, (vec![7, 7, 7], 2)),
+        (crc(), false, (vec![7, 7 ^ 0x40, 7], 1)),
+        (plain(), false, (vec![7, 7 ^ 0x40, 7], 1)),
+        (Protect::default(), false, (vec![7, 7, 7], 2)),
+    ] {
+        let Seen { data, connections, .. } = wished_on_this_machine(Wish { protect, checksums }, flips());
+        assert_eq!((data, connections), seen, "checksums: {checksums}");
     }
 }
 

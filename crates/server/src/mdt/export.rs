@@ -9,6 +9,7 @@ use proto::{ClientId, Code, Fid};
 use service::Session;
 use store::Value;
 
+use super::cuts::Cutter;
 use super::inode::Inode;
 use super::opens::Opener;
 use super::plan::{Plan, Reads, Step};
@@ -88,12 +89,16 @@ impl Mdt {
             self.opens.restore(fid, Opener { session: session.handle(), handle });
             export.opened(handle, fid);
         }
+        let cutter = Cutter { session: session.handle(), client: session.client() };
+        for (key, _) in self.keys_of(keys::CUT, session.client()) {
+            keys::cut_of(&key).into_iter().for_each(|fid| self.opens.restore_cut(fid, cutter));
+        }
     }
 
     /// A client of before the restart does not come back, or begins anew.
     pub(super) fn forget_export(&self, client: ClientId) {
         let mut changes = Changes::default();
-        for prefix in [keys::GRANT, keys::OPEN] {
+        for prefix in [keys::GRANT, keys::OPEN, keys::CUT] {
             self.keys_of(prefix, client).into_iter().for_each(|(key, _)| changes.remove(key));
         }
         self.commit_apart(changes, "what a client had that is gone");
@@ -111,7 +116,7 @@ impl Mdt {
     /// A session is over: what it had open is closed. What it wrote and did not tell stays unknown.
     pub(super) fn end_export(&self, session: &Session<Export>) {
         self.grants.bits.drop_session(session.handle());
-        self.opens.ended(session.handle());
+        let cut = self.opens.ended(session.handle());
         let opens = std::mem::take(&mut *session.data().opens.lock());
         for (handle, fid) in opens {
             let opener = Opener { session: session.handle(), handle };
@@ -133,10 +138,11 @@ impl Mdt {
             }
         }
         let mut changes = Changes::default();
+        cut.into_iter().for_each(|fid| changes.remove(keys::cut(session.client(), fid)));
         for sequence in std::mem::take(&mut *session.data().sequences.lock()) {
             changes.remove(keys::grant(session.client(), sequence));
         }
-        self.commit_apart(changes, "sequences of a session that is over");
+        self.commit_apart(changes, "sequences and cuts of a session that is over");
     }
 
     /// Does to an inode that is there what `last` says, and commits it, unless somebody has it open: then that one's close does it.
@@ -162,15 +168,16 @@ impl Mdt {
     }
 
     /// Commits changes that belong to no request.
-    pub(super) fn commit_apart(&self, changes: Changes, what: &'static str) {
+    pub(super) fn commit_apart(&self, mut changes: Changes, what: &'static str) {
         if changes.is_empty() {
             return;
         }
         assert!(!changes.concerns_others(), "{what}: nobody is called back");
-        let (ordered, dead) = (changes.ordered(), changes.dead());
+        let (ordered, dead, gone) = (changes.ordered(), changes.dead(), changes.gone());
         match self.store.commit(changes.into_batch()) {
             Ok(transno) => {
                 self.objects.destroyer.note_dead(&dead, transno);
+                gone.into_iter().for_each(|fid| self.opens.gone(fid));
                 if !ordered.is_empty() {
                     self.objects.destroyer.wake(&ordered);
                 }

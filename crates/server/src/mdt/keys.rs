@@ -47,11 +47,15 @@ pub const QUOTA_POOL: u8 = MDT + 19;
 
 /// `[USED][kind: 1][id: 4]`: what OSTs said last that an owner with limits has.
 pub const USED: u8 = MDT + 20;
+/// `[CUT][client: 16][fid: 16]`: the client cuts the file, and has not told its size since.
+pub const CUT: u8 = MDT + 21;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
 /// Version of the format of an open file's value.
 const OPEN_FORMAT: u8 = 1;
+/// Version of the format of a cut's value.
+const CUT_FORMAT: u8 = 1;
 /// Bytes in front of the name in an entry's key.
 pub const ENTRY_NAME_AT: usize = 1 + 16 + 8;
 /// Bytes in front of the name in a link's key.
@@ -291,6 +295,23 @@ pub fn open_value(fid: Fid) -> Bytes {
 pub fn opened(value: &[u8]) -> Option<Fid> {
     let (&format, fid) = value.split_first()?;
     if format == OPEN_FORMAT && fid.len() == 16 { Fid::from_key(fid) } else { None }
+}
+
+/// Key of a file that a client cuts.
+pub fn cut(client: ClientId, fid: Fid) -> Bytes {
+    let mut key = of_client(CUT, client);
+    key.extend_from_slice(&fid.to_key());
+    key.into()
+}
+
+/// Value of a file that a client cuts.
+pub fn cut_value() -> Bytes {
+    Bytes::from_static(&[CUT_FORMAT])
+}
+
+/// The file in such a key.
+pub fn cut_of(key: &[u8]) -> Option<Fid> {
+    Fid::from_key(key.get(17..)?)
 }
 
 /// The number behind the client in a [`grant`] or [`open`] key.

@@ -12,6 +12,7 @@ mod away;
 mod bits;
 mod changelog;
 mod context;
+mod cuts;
 mod dead;
 mod destroy;
 mod export;

@@ -38,6 +38,8 @@ pub struct Changes {
     affected: SmallVec<[(Fid, u32); 4]>,
     /// Files that lose their last name.
     nameless: SmallVec<[Fid; 1]>,
+    /// Inodes that are taken away.
+    gone: SmallVec<[Fid; 1]>,
     /// What others may build on.
     shared: SmallVec<[Key; 8]>,
     /// Inodes that there are more, and of which owners.
@@ -132,6 +134,11 @@ impl Changes {
         self.dead.clone()
     }
 
+    /// The inodes that are taken away.
+    pub fn gone(&mut self) -> SmallVec<[Fid; 1]> {
+        std::mem::take(&mut self.gone)
+    }
+
     /// Notes what dies with `inode`. A file's FID may name the layout of another one, with which it exchanged: only what its layout
     /// has is dead. What never has a layout gave its FID to none.
     fn note_dead(&mut self, inode: &Inode) {
@@ -215,6 +222,7 @@ impl Changes {
         self.shared.extend(later.shared);
         self.sums.join(later.sums);
         self.dead.extend(later.dead);
+        self.gone.extend(later.gone);
         self.records.extend(later.records);
     }
 
@@ -376,6 +384,8 @@ impl Mdt {
         changes.remove(keys::inode(inode.fid));
         changes.destroy_objects(inode);
         xattrs.into_iter().for_each(|key| changes.remove(key));
+        self.opens.cutters(inode.fid).into_iter().for_each(|by| changes.remove(keys::cut(by, inode.fid)));
+        changes.gone.push(inode.fid);
         Ok(())
     }
 
@@ -402,6 +412,7 @@ impl Mdt {
         }
         let (ordered, dead) = (changes.ordered(), changes.dead());
         let nameless = std::mem::take(&mut changes.nameless);
+        let gone = changes.gone();
         let shared = std::mem::take(&mut changes.shared);
         let records = std::mem::take(&mut changes.records);
         let done = ctx.changing(&shared, || {
@@ -411,6 +422,7 @@ impl Mdt {
             })
         })?;
         self.objects.destroyer.note_dead(&dead, done.transno);
+        gone.into_iter().for_each(|fid| self.opens.gone(fid));
         // The client whose operation it was forgets what it kept of them.
         for fid in nameless {
             let lock = BitLock { fid, bits: LOCK_ALL, number: u64::MAX };

@@ -8,13 +8,15 @@ use std::collections::HashMap;
 
 use parking_lot::{Mutex, MutexGuard};
 use proto::wire::messages::SizeUpdate;
-use proto::{Fid, Timestamp};
+use proto::{ClientId, Fid, Timestamp};
 use smallvec::SmallVec;
+
+use super::cuts::{Cuts, Cutter};
 
 /// Parts of the table that are locked apart; a power of two.
 const SHARDS: usize = 64;
-/// Files of one part of which it is remembered who cut them last. Beyond that sizes stay unknown.
-const CUTS_MAX: usize = 4096;
+/// Files of one part of which it is remembered which session was asked for the size.
+const ASKED_MAX: usize = 4096;
 
 /// Whose open file it is: session and handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,73 +35,26 @@ struct Handle {
     outdated: bool,
 }
 
-/// Files that are open, and those that were cut.
+/// Files that are open, and those that are cut.
 #[derive(Debug, Default)]
 struct Shard {
     open: HashMap<Fid, OpenFile>,
-    /// Which sessions cut a file, and have not told that they are done: what anybody has asked the objects before does not count.
-    cuts: HashMap<Fid, Cuts>,
-    /// Some more do. As long as that is so, no told size of a file here counts.
-    has_more_cuts: bool,
+    cuts: Cuts,
     /// Which session was asked for the size of a file, until somebody else opens it for writing or cuts it, or another one is asked.
     asked: HashMap<Fid, u64>,
 }
 
-/// Those who cut a file.
-#[derive(Debug, Default)]
-struct Cuts {
-    sessions: SmallVec<[u64; 1]>,
-    /// There were several at a time, or others have closed what they had written meanwhile: what each of them asked the objects may be of before
-    /// that.
-    shared: bool,
-}
-
 impl Shard {
-    /// `session` begins to cut.
-    fn begin_cut(&mut self, fid: Fid, session: u64) {
+    fn begin_cut(&mut self, fid: Fid, cutter: Cutter) {
         self.asked.remove(&fid);
-        if self.cuts.len() >= CUTS_MAX && !self.cuts.contains_key(&fid) {
-            self.has_more_cuts = true;
-            return;
-        }
-        let cuts = self.cuts.entry(fid).or_default();
-        if !cuts.sessions.contains(&session) {
-            cuts.sessions.push(session);
-            cuts.shared |= cuts.sessions.len() > 1;
-        }
+        self.cuts.begin(fid, cutter);
     }
 
-    /// `session` is done: whether it was alone; `None` if it was not known to cut.
-    fn end_cut(&mut self, fid: Fid, session: u64) -> Option<bool> {
-        let cuts = self.cuts.get_mut(&fid)?;
-        let at = cuts.sessions.iter().position(|of| *of == session)?;
-        cuts.sessions.swap_remove(at);
-        let was_alone = !cuts.shared;
-        if cuts.sessions.is_empty() {
-            self.cuts.remove(&fid);
-        }
-        self.has_more_cuts &= !self.cuts.is_empty();
-        Some(was_alone)
-    }
-
-    /// `session` closes the file, which it may have written: whoever cuts it may have asked the objects before that.
-    fn was_written(&mut self, fid: Fid, session: u64) {
-        if let Some(cuts) = self.cuts.get_mut(&fid) {
-            cuts.shared |= cuts.sessions.iter().any(|of| *of != session);
-        }
-    }
-
-    /// The size that `session` tells with a close, if it counts. It has asked for it behind its own cuts.
-    fn counting(&mut self, fid: Fid, session: u64, size: Option<SizeUpdate>) -> Option<SizeUpdate> {
-        let size = size?;
-        let was_alone = self.end_cut(fid, session).unwrap_or(true);
-        (was_alone && !self.is_cut_by_another(fid, session)).then_some(size)
-    }
-
-    /// Whether somebody but `session` may be cutting.
-    fn is_cut_by_another(&self, fid: Fid, session: u64) -> bool {
-        let others = self.cuts.get(&fid).is_some_and(|cuts| cuts.sessions.iter().any(|of| *of != session));
-        others || self.has_more_cuts
+    /// Whether the size that `session` tells with a close counts, and whether it has cut the file. It has asked for it behind its own cuts.
+    fn told_at_close(&mut self, fid: Fid, session: u64) -> (bool, bool) {
+        let ended = self.cuts.end(fid, session);
+        let counts = ended.unwrap_or(true) && !self.cuts.is_cut_by_another(fid, session);
+        (counts, ended.is_some())
     }
 }
 
@@ -134,6 +89,8 @@ pub struct Closed {
     pub write: bool,
     /// Nobody has the file open any more.
     pub last: bool,
+    /// The session has cut the file, and is done with that.
+    pub cut: bool,
     /// What becomes of the size.
     pub size: ClosedSize,
 }
@@ -212,11 +169,16 @@ impl Opens {
         let file = shard.open.get_mut(&fid)?;
         let at = file.handles.iter().position(|handle| handle.opener == opener)?;
         let Handle { write, outdated, .. } = file.handles.swap_remove(at);
+        let mut cut = false;
         if write {
-            shard.was_written(fid, opener.session);
-            let size = shard.counting(fid, opener.session, size.filter(|_| !outdated));
-            let file = shard.open.get_mut(&fid)?;
-            file.add(wrote || outdated, size);
+            shard.cuts.was_written(fid, opener.session);
+            let mut told = size.filter(|_| !outdated);
+            if told.is_some() {
+                let (counts, has_cut) = shard.told_at_close(fid, opener.session);
+                told = told.filter(|_| counts);
+                cut = has_cut;
+            }
+            shard.open.get_mut(&fid)?.add(wrote || outdated, told);
         }
         let file = shard.open.get_mut(&fid)?;
         let size = if !write || file.is_written() { ClosedSize::Stays } else { file.settled() };
@@ -224,7 +186,7 @@ impl Opens {
         if last {
             shard.open.remove(&fid);
         }
-        Some(Closed { write, last, size })
+        Some(Closed { write, last, cut, size })
     }
 
     /// Whether `opener` has the file open, and for writing.
@@ -246,32 +208,41 @@ impl Opens {
         self.shard(fid).open.get(&fid).is_some_and(OpenFile::is_written)
     }
 
-    /// Whether a session that lives has cut the file, and may not be done with its objects.
+    /// Whether a session that lives cuts the file, and may not be done with its objects.
     pub fn is_cut(&self, fid: Fid) -> bool {
-        let shard = self.shard(fid);
-        shard.cuts.contains_key(&fid) || shard.has_more_cuts
+        self.shard(fid).cuts.is_cut(fid)
     }
 
     /// Whether `session` cuts the file, as far as the MDT knows.
     pub fn is_cut_by(&self, fid: Fid, session: u64) -> bool {
-        self.shard(fid).cuts.get(&fid).is_some_and(|cuts| cuts.sessions.contains(&session))
+        self.shard(fid).cuts.is_cut_by(fid, session)
     }
 
-    /// A session is over: it cuts nothing any more.
-    pub fn ended(&self, session: u64) {
-        for shard in &self.shards {
+    /// The clients that cut the file, as far as the MDT knows.
+    pub fn cutters(&self, fid: Fid) -> SmallVec<[ClientId; 1]> {
+        self.shard(fid).cuts.clients(fid)
+    }
+
+    /// Whether there is room to remember a cut of the file.
+    pub fn takes_cut(&self, fid: Fid) -> bool {
+        self.shard(fid).cuts.takes(fid)
+    }
+
+    /// The file is no more.
+    pub fn gone(&self, fid: Fid) {
+        let mut shard = self.shard(fid);
+        shard.asked.remove(&fid);
+        shard.cuts.gone(fid);
+    }
+
+    /// A session is over: it cuts nothing any more. Says what it has cut.
+    pub fn ended(&self, session: u64) -> Vec<Fid> {
+        let of_shard = |shard: &Mutex<Shard>| {
             let mut shard = shard.lock();
             shard.asked.retain(|_, by| *by != session);
-            let cut: Vec<Fid> = shard
-                .cuts
-                .iter()
-                .filter(|(_, of)| of.sessions.contains(&session))
-                .map(|(fid, _)| *fid)
-                .collect();
-            for fid in cut {
-                let _ = shard.end_cut(fid, session);
-            }
-        }
+            shard.cuts.ended(session)
+        };
+        self.shards.iter().flat_map(of_shard).collect()
     }
 
     /// Whether one session has the file open for writing, and it is not `session`.
@@ -307,44 +278,50 @@ impl Opens {
     pub fn wants_size(&self, fid: Fid, session: u64, takes_over: bool) -> bool {
         let mut shard = self.shard(fid);
         let is_written = shard.open.get(&fid).is_some_and(OpenFile::is_written);
-        if is_written || shard.cuts.contains_key(&fid) || shard.has_more_cuts {
+        if is_written || shard.cuts.is_cut(fid) {
             return false;
         }
         let is_asked = shard.asked.get(&fid).is_some_and(|of| *of != session);
         if is_asked && !takes_over {
             return false;
         }
-        if shard.asked.len() >= CUTS_MAX {
+        if shard.asked.len() >= ASKED_MAX {
             shard.asked.clear();
         }
         shard.asked.insert(fid, session);
         true
     }
 
-    /// `session` cuts the file: what closes told is not true any more, nor what others may be about to tell.
-    pub fn truncated(&self, fid: Fid, session: u64) {
+    /// `cutter` cuts the file: what closes told is not true any more, nor what others may be about to tell.
+    pub fn truncated(&self, fid: Fid, cutter: Cutter) {
         let mut shard = self.shard(fid);
-        shard.begin_cut(fid, session);
+        shard.begin_cut(fid, cutter);
         if let Some(file) = shard.open.get_mut(&fid) {
             file.size = SizeState::Unknown;
+            let session = cutter.session;
             file.handles.iter_mut().for_each(|handle| handle.outdated |= handle.opener.session != session);
         }
     }
 
-    /// `session` has cut the file, and is done with that, as it says: the MDT has forgotten that it did.
-    pub fn was_cut(&self, fid: Fid, session: u64) {
-        self.truncated(fid, session);
-        let _ = self.shard(fid).end_cut(fid, session);
+    /// `cutter` cut the file when the target restarted.
+    pub fn restore_cut(&self, fid: Fid, cutter: Cutter) {
+        self.shard(fid).cuts.restore(fid, cutter);
+    }
+
+    /// `cutter` has cut the file, and is done with that, as it says: the MDT did not know.
+    pub fn was_cut(&self, fid: Fid, cutter: Cutter) {
+        self.truncated(fid, cutter);
+        let _ = self.shard(fid).cuts.end(fid, cutter.session);
     }
 
     /// `session`, which has `cut` the file or was asked, says that the size is `update`. True if it can be known now: nobody has the file open
     /// for writing, and nobody else has changed it since. If only `session` itself has it open, the size counts when that is closed.
     pub fn set_size(&self, fid: Fid, session: u64, cut: bool, update: &SizeUpdate) -> bool {
         let mut shard = self.shard(fid);
-        let ended = if cut { shard.end_cut(fid, session) } else { None };
+        let ended = if cut { shard.cuts.end(fid, session) } else { None };
         let was_asked = shard.asked.get(&fid) == Some(&session);
         let counts = ended.unwrap_or(was_asked && !cut);
-        let counts = counts && !shard.is_cut_by_another(fid, session);
+        let counts = counts && !shard.cuts.is_cut_by_another(fid, session);
         let Some(file) = shard.open.get_mut(&fid).filter(|file| file.is_written()) else {
             if counts {
                 shard.asked.remove(&fid);
@@ -405,6 +382,10 @@ mod tests {
 
     fn size(size: u64) -> SizeUpdate {
         SizeUpdate { size, blocks: 0, mtime: Timestamp::default(), ctime: Timestamp::default() }
+    }
+
+    fn cutter(who: Opener) -> Cutter {
+        Cutter { session: who.session, client: ClientId(who.session.into()) }
     }
 
     fn closed(opens: &Opens, who: Opener, wrote: bool, told: Option<u64>) -> (bool, ClosedSize) {
@@ -478,12 +459,12 @@ mod tests {
         let opens = Opens::default();
         assert!(!opens.set_size(FILE, 1, true, &size(3)), "it has not cut it");
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
-        opens.truncated(FILE, 1);
+        opens.truncated(FILE, cutter(A));
         assert!(!opens.set_size(FILE, 2, true, &size(3)));
         assert!(!opens.set_size(FILE, 1, true, &size(4)));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Told(size(4))));
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
-        opens.truncated(FILE, 1);
+        opens.truncated(FILE, cutter(A));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
         opens.open(FILE, A, OpenMode { write: false, size_known: true });
         assert!(opens.set_size(FILE, 1, true, &size(3)));
@@ -494,16 +475,16 @@ mod tests {
     fn a_size_of_before_a_cut_does_not_count() {
         let opens = Opens::default();
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
-        opens.truncated(FILE, B.session);
+        opens.truncated(FILE, cutter(B));
         assert_eq!(closed(&opens, A, true, Some(634)), (true, ClosedSize::Unknown));
-        opens.truncated(FILE, A.session);
-        opens.truncated(FILE, B.session);
+        opens.truncated(FILE, cutter(A));
+        opens.truncated(FILE, cutter(B));
         assert!(!opens.set_size(FILE, A.session, true, &size(634)), "B has cut it since");
         assert!(!opens.set_size(FILE, B.session, true, &size(231)), "A may have cut it since");
         assert!(
             opens.wants_size(FILE, B.session, true) && opens.set_size(FILE, B.session, false, &size(231))
         );
-        opens.truncated(FILE, A.session);
+        opens.truncated(FILE, cutter(A));
         opens.open(FILE, B, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, B, true, Some(700)), (true, ClosedSize::Unknown), "A may cut it yet");
         assert!(!opens.set_size(FILE, A.session, true, &size(634)), "B has written since");
@@ -557,38 +538,42 @@ mod tests {
         let writes = |opens: &Opens, who| opens.open(FILE, who, OpenMode { write: true, size_known: false });
         // Alone.
         let opens = Opens::default();
-        opens.truncated(FILE, A.session);
+        opens.truncated(FILE, cutter(A));
         assert!(opens.is_cut(FILE) && !opens.wants_size(FILE, B.session, true) && !told(&opens, B, false));
         assert!(told(&opens, A, true) && !opens.is_cut(FILE));
         assert!(!told(&opens, A, true), "it is done already");
         // Another one opens it, writes and closes meanwhile: neither counts, and the one that was cutting is asked.
-        opens.truncated(FILE, A.session);
+        opens.truncated(FILE, cutter(A));
         writes(&opens, B);
         assert_eq!(closed(&opens, B, true, Some(7)), (true, ClosedSize::Unknown));
         assert!(!opens.wants_size(FILE, B.session, true), "somebody cuts it");
         assert!(!told(&opens, A, true) && opens.wants_size(FILE, A.session, true) && told(&opens, A, false));
         // The other one closes it behind the cut: it may have asked before.
-        opens.truncated(FILE, A.session);
+        opens.truncated(FILE, cutter(A));
         writes(&opens, B);
         assert!(!told(&opens, A, true));
         assert_eq!(closed(&opens, B, true, Some(7)), (true, ClosedSize::Unknown));
         assert!(opens.wants_size(FILE, B.session, true));
         // Two at a time.
-        opens.truncated(FILE, A.session);
-        opens.truncated(FILE, B.session);
+        opens.truncated(FILE, cutter(A));
+        opens.truncated(FILE, cutter(B));
         assert!(!told(&opens, A, true) && !opens.wants_size(FILE, A.session, true), "the other one cuts it");
         assert!(!told(&opens, B, true) && opens.wants_size(FILE, B.session, true));
         // Forgotten by a restart.
-        opens.was_cut(FILE, A.session);
+        opens.was_cut(FILE, cutter(A));
         assert!(!opens.is_cut(FILE) && !told(&opens, B, false), "asked before the cut");
         assert!(opens.wants_size(FILE, A.session, true) && told(&opens, A, false));
+        // Not forgotten, but what others did meanwhile is.
+        opens.restore_cut(FILE, cutter(A));
+        assert!(!told(&opens, B, false) && !opens.wants_size(FILE, B.session, true));
+        assert!(!told(&opens, A, true) && opens.wants_size(FILE, A.session, true) && told(&opens, A, false));
         // Gone.
-        opens.truncated(FILE, A.session);
+        opens.truncated(FILE, cutter(A));
         opens.ended(A.session);
         assert!(opens.wants_size(FILE, B.session, true));
         // One that cuts what it has open tells with its close.
         writes(&opens, A);
-        opens.truncated(FILE, A.session);
+        opens.truncated(FILE, cutter(A));
         assert_eq!(closed(&opens, A, true, Some(9)), (true, ClosedSize::Told(size(9))));
         assert!(!opens.is_cut(FILE));
     }

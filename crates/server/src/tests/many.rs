@@ -78,6 +78,7 @@ fn call(of: Export, request: Request) -> Call {
         xid: Xid(of.epoch),
         slot: None,
         resent: false,
+        unchecked: false,
         replay: None,
         request,
         bulk: vec![],

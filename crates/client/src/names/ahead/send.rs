@@ -20,6 +20,9 @@ use crate::{Error, Forget, Result};
 
 /// How long a promise may wait for others to travel with.
 const GATHER_TIME: Duration = Duration::from_millis(10);
+/// Promises in one request. The MDT carries a request out at a stretch, and others wait for that: [`PROMISES_MAX`] are 4 ms of a processor.
+const TOGETHER_MAX: usize = 32;
+const _: () = assert!(TOGETHER_MAX <= PROMISES_MAX);
 /// Promises in one request, in bytes; one is always taken.
 const BYTES_MAX: usize = 256 << 10;
 /// What of a promise has the same size in all of them, in bytes, and an object of its layout.
@@ -47,7 +50,7 @@ impl Ahead {
                     state.is_sending = false;
                     return None;
                 }
-                if count >= PROMISES_MAX || left.is_zero() || self.targets.pending.is_waited_for() {
+                if count >= TOGETHER_MAX || left.is_zero() || self.targets.pending.is_waited_for() {
                     let count = travel_together(state.waiting.iter());
                     return Some(state.waiting.drain(..count).collect());
                 }
@@ -183,7 +186,7 @@ fn travel_together<'a>(mut waiting: impl Iterator<Item = &'a Promise>) -> usize 
     let made_by = |told: &Promise| told.promise.create.as_ref().map(|create| create.fid);
     let mut made: BTreeSet<Fid> = made_by(first).into_iter().collect();
     let mut bytes = bytes_of(first);
-    let rest = waiting.take(PROMISES_MAX - 1).take_while(|told| {
+    let rest = waiting.take(TOGETHER_MAX - 1).take_while(|told| {
         bytes += bytes_of(told);
         made.extend(made_by(told));
         let goes = told.promise.remove.as_ref();

@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
 
 use super::op::Pending;
+use super::queue::Queue;
 use super::source::Source;
 use super::task::Task;
 use super::timers::Timers;
@@ -80,7 +81,7 @@ struct Local {
     left: Cell<Left>,
     /// Node and number.
     core: Cell<Option<(u64, usize)>>,
-    tasks: RefCell<VecDeque<Arc<Task>>>,
+    tasks: RefCell<Queue>,
     orders: RefCell<Vec<Order>>,
     /// Who has something to do at the end of the turn.
     at_end: RefCell<Vec<Arc<dyn AtTurnEnd>>>,
@@ -91,7 +92,7 @@ thread_local! {
         Local {
             left: Cell::new(Left { steps: STEPS_MAX, began: None }),
             core: Cell::new(None),
-            tasks: RefCell::new(VecDeque::new()),
+            tasks: RefCell::new(Queue::new()),
             orders: RefCell::new(Vec::new()),
             at_end: RefCell::new(Vec::new()),
         }
@@ -181,7 +182,7 @@ pub(super) fn current(node: u64) -> Option<usize> {
 pub(super) fn schedule_here(node: u64, task: Arc<Task>) -> Result<(), Arc<Task>> {
     match current(node) {
         Some(_) => {
-            LOCAL.with(|local| local.tasks.borrow_mut().push_back(task));
+            LOCAL.with(|local| local.tasks.borrow_mut().push(task));
             Ok(())
         }
         None => Err(task),
@@ -236,7 +237,7 @@ impl Core {
     /// Has a task polled.
     pub(super) fn schedule(&self, task: Arc<Task>) {
         if self.is_here() {
-            return LOCAL.with(|local| local.tasks.borrow_mut().push_back(task));
+            return LOCAL.with(|local| local.tasks.borrow_mut().push(task));
         }
         let mut inbox = self.inbox.lock();
         if self.is_stopped() {
@@ -303,7 +304,7 @@ impl Core {
 
     /// The next task of this thread's own.
     pub(super) fn next_task() -> Option<Arc<Task>> {
-        LOCAL.with(|local| local.tasks.borrow_mut().pop_front())
+        LOCAL.with(|local| local.tasks.borrow_mut().pop())
     }
 
     pub(super) fn take_orders() -> Vec<Order> {

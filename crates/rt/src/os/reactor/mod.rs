@@ -16,6 +16,7 @@
 
 mod core;
 mod op;
+mod queue;
 mod ring;
 mod run;
 mod source;

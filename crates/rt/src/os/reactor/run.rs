@@ -17,7 +17,7 @@ use super::source::{Goes, Source};
 /// Tasks that are polled before the ring is looked at again.
 const TASKS_MAX: usize = 64;
 /// The time that they have: what has come meanwhile is seen then.
-const TASKS_TIME_MAX: Duration = Duration::from_millis(1);
+const TASKS_TIME_MAX: Duration = Duration::from_micros(500);
 /// Tasks of one turn: what they have in common is done after so many at the latest.
 const TURN_TASKS: usize = 16;
 /// How long operations may take that are under way when the core ends. Later, their memory is never freed.
@@ -130,10 +130,13 @@ impl Thread {
             self.core.timers.fire(Instant::now());
         }
         let began = Instant::now();
+        let mut now = began;
         for count in 1..=TASKS_MAX {
             let Some(task) = Core::next_task() else { break };
             task.run();
-            if began.elapsed() > TASKS_TIME_MAX {
+            let before = std::mem::replace(&mut now, Instant::now());
+            task.took(now - before);
+            if now - began > TASKS_TIME_MAX {
                 break;
             }
             if count % TURN_TASKS == 0 {

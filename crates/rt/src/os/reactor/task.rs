@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::core::{self, Core};
 use crate::BoxFuture;
+
+/// A poll that takes longer than this has others wait.
+const HEAVY_TIME: Duration = Duration::from_micros(250);
 
 /// A future that one core polls.
 pub(super) struct Task {
@@ -19,6 +23,8 @@ pub(super) struct Task {
     future: Mutex<Option<BoxFuture<'static, ()>>>,
     /// It will be polled.
     is_queued: AtomicBool,
+    /// It had much to do when it was polled last.
+    is_heavy: AtomicBool,
 }
 
 /// Has `core` run `future` to its end. One that comes after the core was stopped is dropped.
@@ -39,7 +45,8 @@ fn make(core: &Arc<Core>, floats: bool, future: BoxFuture<'static, ()>) -> Optio
     let mut future = Some(future);
     core.keep(|key| {
         let future = Mutex::new(future.take());
-        Arc::new(Task { core: core.clone(), floats, key, future, is_queued: AtomicBool::new(true) })
+        let (is_queued, is_heavy) = (AtomicBool::new(true), AtomicBool::new(false));
+        Arc::new(Task { core: core.clone(), floats, key, future, is_queued, is_heavy })
     })
 }
 
@@ -60,6 +67,19 @@ impl Task {
             drop(done);
             self.core.forget(self.key);
         }
+    }
+
+    /// The last poll took so long.
+    pub(super) fn took(&self, time: Duration) {
+        let is_heavy = time > HEAVY_TIME;
+        if self.is_heavy.load(Ordering::Relaxed) != is_heavy {
+            self.is_heavy.store(is_heavy, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it comes behind those that have less to do.
+    pub(super) fn is_heavy(&self) -> bool {
+        self.is_heavy.load(Ordering::Relaxed)
     }
 
     fn schedule(self: Arc<Self>) {

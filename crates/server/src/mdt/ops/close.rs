@@ -47,6 +47,9 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
     if closed.write {
         changes.remove(keys::open(ctx.session().client(), request.handle));
     }
+    if closed.cut {
+        changes.remove(keys::cut(ctx.session().client(), request.fid));
+    }
     if closed.last && inode.nlink == 0 {
         mdt.closed_last(&ctx.plan, &mut changes, &inode)?;
     } else {

@@ -7,6 +7,7 @@ use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_WRITE, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, SetAttr};
 use proto::{Code, FileKind};
 
+use crate::mdt::cuts::Cutter;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
@@ -74,6 +75,9 @@ pub(super) fn plan(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Step<Planned> {
         seen |= LOCK_XATTR;
     }
     changes.put_inode(&inode, seen);
+    if request.size.is_some() && mdt.opens.takes_cut(inode.fid) {
+        changes.put_raw(keys::cut(ctx.session().client(), inode.fid), keys::cut_value());
+    }
     mdt.tell(&mut changes, recorded(request), inode.fid, changelog::by(&request.cred));
     Ok(Planned { inode, is_given, changes })
 }
@@ -84,8 +88,13 @@ pub(super) fn committed(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) {
         mdt.opens.set_atime(request.fid, request.time);
     }
     if request.size.is_some() {
-        mdt.opens.truncated(request.fid, ctx.session().handle());
+        mdt.opens.truncated(request.fid, cutter(ctx));
     }
+}
+
+/// The session, if it cuts a file.
+pub(super) fn cutter(ctx: &Ctx) -> Cutter {
+    Cutter { session: ctx.session().handle(), client: ctx.session().client() }
 }
 
 /// What the changelog calls it.

@@ -7,9 +7,10 @@ use proto::{Code, FileKind};
 use service::{Done, VERSION_OF_THIS};
 
 use super::close::{check_size, take_size};
+use super::set_attr::cutter;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
 
 pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outcome {
     check_size(&request.update)?;
@@ -29,15 +30,18 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
     let cut = request.cut || is_cutting;
     // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
     let counts = mdt.opens.set_size(request.fid, session, cut, &request.update);
+    let mut changes = Changes::default();
+    if is_cutting {
+        changes.remove(keys::cut(ctx.session().client(), request.fid));
+    }
     if inode.size_known || !counts {
         let wants_size = !inode.size_known && mdt.opens.wants_size(request.fid, session, cut);
-        return Ok(Done::unchanged(Reply::SetSize(msg::Settled { wants_size, ..Default::default() })));
+        return answer(mdt, ctx, changes, wants_size);
     }
     take_size(&mut inode, &request.update);
     // A copy of what was there before the objects were cut is an old one.
     inode.hsm.data_may_change();
     inode.version = VERSION_OF_THIS;
-    let mut changes = Changes::default();
     changes.put_inode(&inode, LOCK_UPDATE);
     mdt.tell(&mut changes, Kind::ModifyTime, inode.fid, |record| record);
     let settled = msg::Settled { entry: Some(inode.entry()), wants_size: false };
@@ -57,8 +61,15 @@ fn forget(mdt: &Mdt, ctx: &Ctx, mut inode: Inode) -> Outcome {
         inode.version = VERSION_OF_THIS;
         changes.put_inode(&inode, LOCK_UPDATE);
     }
-    mdt.opens.was_cut(fid, session);
+    // There may be one of which memory had no room for.
+    changes.remove(keys::cut(ctx.session().client(), fid));
+    mdt.opens.was_cut(fid, cutter(ctx));
     let wants_size = !inode.size_known && mdt.opens.wants_size(fid, session, true);
+    answer(mdt, ctx, changes, wants_size)
+}
+
+/// The size stays as it is.
+fn answer(mdt: &Mdt, ctx: &Ctx, changes: Changes, wants_size: bool) -> Outcome {
     let reply = Reply::SetSize(msg::Settled { wants_size, ..Default::default() });
     if changes.is_empty() { Ok(Done::unchanged(reply)) } else { mdt.commit(ctx, changes, reply) }
 }
@@ -76,9 +87,24 @@ mod tests {
         client.call(SetSize { fid, update, cut }).expect("the file exists")
     }
 
-    /// One has cut the file and is not done with its objects; the MDT restarts, and another one tells the size that they still have.
+    /// The clients of before a restart are there again, and have nothing to replay.
+    fn reconnected(world: &World, boot: u64, xid: u64) -> [Client<'_>; 2] {
+        let both = [1, 2].map(|id| world.connect(ClientId(id), boot, 2).expect("a known client"));
+        both.iter().for_each(|client| client.skip_to(xid));
+        let first = both[0].start(xid + 1, Sync { transno: Transno(0) });
+        both[1].call(Sync { transno: Transno(0) }).expect("nobody has anything to replay");
+        assert!(world.sim.run(first).result.is_ok());
+        both.iter().for_each(|client| client.skip_to(xid + 1));
+        both
+    }
+
+    fn size(client: &Client<'_>, file: Fid) -> Option<u64> {
+        client.attr(file).map(|attr| attr.size_known.then_some(attr.size)).expect("it exists")
+    }
+
+    /// One has cut the file and is not done with its objects. The MDT restarts, another one writes, and is asked what it has written.
     #[test]
-    fn a_cut_of_before_a_restart_counts_more_than_what_was_told_since() {
+    fn a_cut_is_known_after_a_restart() {
         let world = World::without_locks();
         let (a, b) = (world.client(1), world.client(2));
         let root = Cred::root();
@@ -89,23 +115,65 @@ mod tests {
         world.sync();
         let (boot, xid) = (world.store.boot(), a.xid().max(b.xid()));
         let world = world.crash();
-        let [a, b] = &[1, 2].map(|id| world.connect(ClientId(id), boot, 2).expect("a known client"));
-        [a, b].iter().for_each(|client| client.skip_to(xid));
-        let first = a.start(xid + 1, Sync { transno: Transno(0) });
-        b.call(Sync { transno: Transno(0) }).expect("nobody has anything to replay");
-        assert!(world.sim.run(first).result.is_ok());
-        [a, b].iter().for_each(|client| client.skip_to(xid + 1));
-        let size = || a.attr(file).map(|attr| attr.size_known.then_some(attr.size)).expect("it exists");
+        let [a, b] = &reconnected(&world, boot, xid);
         let opened = b.open(file, OPEN_WRITE, &root).expect("root may");
-        b.close(file, opened.handle, false, None);
-        assert_eq!(size(), None);
-        assert_eq!(tell(b, file, 100, false).entry.map(|entry| entry.attr.size), Some(100), "it was asked");
-        assert_eq!(size(), Some(100));
-        assert!(tell(a, file, 40, true).wants_size, "as if it had been cut just now");
-        assert_eq!(size(), None);
+        b.close(file, opened.handle, true, Some(100));
+        assert_eq!(size(b, file), None, "somebody cuts it");
+        assert!(!tell(b, file, 100, false).wants_size);
+        assert_eq!((size(b, file), world.keys(keys::CUT)), (None, 1));
+        assert!(tell(a, file, 40, true).wants_size, "it may have asked before the other one wrote");
+        assert_eq!((size(b, file), world.keys(keys::CUT)), (None, 0));
         tell(b, file, 100, false);
-        assert_eq!(size(), None, "asked before that");
+        assert_eq!(size(b, file), None, "another one is asked");
         assert!(!tell(a, file, 40, false).wants_size);
-        assert_eq!(size(), Some(40));
+        assert_eq!(size(b, file), Some(40));
+    }
+
+    /// The MDT can know of so many alone: whoever says that it has cut another one is believed.
+    #[test]
+    fn a_cut_that_was_not_known_counts_more_than_what_was_told_since() {
+        let world = World::without_locks();
+        let (a, b) = (world.client(1), world.client(2));
+        let file = a.file(Fid::ROOT, "f");
+        let opened = b.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
+        b.close(file, opened.handle, true, Some(100));
+        assert_eq!(size(b, file), Some(100));
+        assert!(tell(&a, file, 40, true).wants_size, "as if it had been cut just now");
+        assert_eq!(size(&a, file), None);
+        tell(&b, file, 100, false);
+        assert_eq!(size(&a, file), None, "asked before that");
+        assert!(!tell(&a, file, 40, false).wants_size);
+        assert_eq!(size(&a, file), Some(40));
+    }
+
+    /// What the store knows of a cut goes with the word of whoever cut, with its close, with the file and with the client.
+    #[test]
+    fn nothing_is_left_of_cuts() {
+        let world = World::without_locks();
+        let a = world.client(1);
+        let root = Cred::root();
+        let cut = |client: &Client<'_>, name| {
+            let file = client.file(Fid::ROOT, name);
+            client.call(SetAttr { size: Some(40), ..client.set_attr(file, &root) }).expect("root may");
+            file
+        };
+        let told = cut(&a, "told");
+        assert_eq!(world.keys(keys::CUT), 1);
+        tell(&a, told, 40, true);
+        assert_eq!((size(&a, told), world.keys(keys::CUT)), (Some(40), 0));
+        let opened = a.open(told, OPEN_WRITE, &root).expect("root may");
+        a.call(SetAttr { size: Some(50), ..a.set_attr(told, &root) }).expect("root may");
+        assert_eq!(world.keys(keys::CUT), 1);
+        a.close(told, opened.handle, true, Some(50));
+        assert_eq!((size(&a, told), world.keys(keys::CUT)), (Some(50), 0));
+        cut(&a, "gone");
+        a.unlink(Fid::ROOT, "gone").expect("root may");
+        assert_eq!(world.keys(keys::CUT), 0);
+        cut(&a, "left");
+        world.sync();
+        let world = world.crash();
+        assert_eq!(world.keys(keys::CUT), 1);
+        world.connect(ClientId(1), 0, 2).expect("it begins anew");
+        assert_eq!(world.keys(keys::CUT), 0);
     }
 }

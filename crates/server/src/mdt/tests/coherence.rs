@@ -80,6 +80,7 @@ impl Actor {
                 xid: Xid(xid),
                 slot: request.changes().then_some(slot),
                 resent: false,
+                unchecked: false,
                 replay: None,
                 request,
                 bulk: vec![],
