@@ -94,7 +94,9 @@ impl Cuts {
     pub fn ended(&mut self, session: u64) -> Vec<Fid> {
         let cut = self.files.iter().filter(|(_, of)| of.cutters.iter().any(|of| of.session == session));
         let cut: Vec<Fid> = cut.map(|(fid, _)| *fid).collect();
-        cut.iter().for_each(|fid| drop(self.end(*fid, session)));
+        for fid in &cut {
+            let _ = self.end(*fid, session);
+        }
         cut
     }
 

@@ -81,7 +81,7 @@ struct Local {
     left: Cell<Left>,
     /// Node and number.
     core: Cell<Option<(u64, usize)>>,
-    tasks: RefCell<Queue>,
+    tasks: RefCell<Queue<Arc<Task>>>,
     orders: RefCell<Vec<Order>>,
     /// Who has something to do at the end of the turn.
     at_end: RefCell<Vec<Arc<dyn AtTurnEnd>>>,
@@ -178,11 +178,16 @@ pub(super) fn current(node: u64) -> Option<usize> {
     LOCAL.with(|local| local.core.get()).filter(|(of, _)| *of == node).map(|(_, number)| number)
 }
 
+fn push(local: &Local, task: Arc<Task>) {
+    let is_heavy = task.is_heavy();
+    local.tasks.borrow_mut().push(task, is_heavy);
+}
+
 /// Has the core that the caller is on poll a task; gives it back if the caller is on none of `node`.
 pub(super) fn schedule_here(node: u64, task: Arc<Task>) -> Result<(), Arc<Task>> {
     match current(node) {
         Some(_) => {
-            LOCAL.with(|local| local.tasks.borrow_mut().push(task));
+            LOCAL.with(|local| push(local, task));
             Ok(())
         }
         None => Err(task),
@@ -237,7 +242,7 @@ impl Core {
     /// Has a task polled.
     pub(super) fn schedule(&self, task: Arc<Task>) {
         if self.is_here() {
-            return LOCAL.with(|local| local.tasks.borrow_mut().push(task));
+            return LOCAL.with(|local| push(local, task));
         }
         let mut inbox = self.inbox.lock();
         if self.is_stopped() {

@@ -137,7 +137,7 @@ mod tests {
         let file = a.file(Fid::ROOT, "f");
         let opened = b.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
         b.close(file, opened.handle, true, Some(100));
-        assert_eq!(size(b, file), Some(100));
+        assert_eq!(size(&b, file), Some(100));
         assert!(tell(&a, file, 40, true).wants_size, "as if it had been cut just now");
         assert_eq!(size(&a, file), None);
         tell(&b, file, 100, false);
@@ -170,8 +170,6 @@ mod tests {
         a.unlink(Fid::ROOT, "gone").expect("root may");
         assert_eq!(world.keys(keys::CUT), 0);
         cut(&a, "left");
-        world.sync();
-        let world = world.crash();
         assert_eq!(world.keys(keys::CUT), 1);
         world.connect(ClientId(1), 0, 2).expect("it begins anew");
         assert_eq!(world.keys(keys::CUT), 0);
