@@ -70,7 +70,9 @@ impl<'a> OfSessions<'a> {
         for id in osts {
             self.checksums_in(id, tree);
             tree.of_session(id, || {
-                let active = Parameter::gauge("active", Unit::None, move || u8::from(targets.is_active(id)));
+                let active = Parameter::gauge("active", Unit::None, move || {
+                    u8::from(targets.switches().is_active(id))
+                });
                 let active = active.settable(SWITCH, move |text: &str| -> Setting<'a> {
                     let active = switch(text);
                     Box::pin(async move {
@@ -89,7 +91,7 @@ impl<'a> OfSessions<'a> {
         let protection = move || targets.made(id).and_then(|made| made.protection());
         let covers = move || protection().filter(|protection| *protection >= Protection::Frames);
         tree.of_session(id, || {
-            let is_on = move || u8::from(covers().is_some() || targets.has_checksums(id));
+            let is_on = move || u8::from(covers().is_some() || targets.switches().has_checksums(id));
             let on = Parameter::gauge("checksums", Unit::None, is_on);
             let on = on.settable(CHECKSUMS, move |text: &str| -> Setting<'a> {
                 let on = switch(text)

@@ -9,10 +9,11 @@ mod pace;
 mod pending;
 mod requests;
 mod rpcs;
+mod switches;
 mod target;
 mod times;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::order::{CONFIG, LEAF, Mutex, ReadGuard, RwLock, SESSIONS};
 use crate::{Error, Limits, Result};
 use common::Common;
 use requests::Requests;
+use switches::Switches;
 
 pub(crate) use common::Retained;
 pub use pace::SlowOst;
@@ -65,10 +67,7 @@ pub(crate) struct Targets {
     /// Targets that were used for the first time since somebody looked.
     fresh: Mutex<LEAF, Vec<TargetId>>,
     made: RwLock<SESSIONS, BTreeMap<TargetId, Arc<Target>>>,
-    /// Those that an operator has nobody ask.
-    inactive: Mutex<LEAF, BTreeSet<TargetId>>,
-    /// Those with which data is exchanged without checksums.
-    unchecked: Mutex<LEAF, BTreeSet<TargetId>>,
+    switches: Switches,
 }
 
 impl Targets {
@@ -88,8 +87,7 @@ impl Targets {
             changed: Notify::new(),
             fresh: Mutex::default(),
             made: RwLock::new(BTreeMap::new()),
-            inactive: Mutex::default(),
-            unchecked: Mutex::default(),
+            switches: Switches::default(),
             common,
         }
     }
@@ -160,7 +158,7 @@ impl Targets {
             for (id, nids) in told {
                 if let Some(target) = made.get(&id) {
                     target.import.set_nids(nids);
-                    target.import.bar(self.bar_of(id));
+                    target.import.bar(self.switches.bar_of(id));
                 }
             }
             for target in removed.iter().filter_map(|id| made.get(id)) {
@@ -172,49 +170,25 @@ impl Targets {
         }
     }
 
-    /// Why an operator has nobody ask a target.
-    fn bar_of(&self, id: TargetId) -> Option<Code> {
-        self.inactive.lock().contains(&id).then_some(Code::Inactive)
-    }
-
-    /// Whether the target may be asked.
-    pub(crate) fn is_active(&self, id: TargetId) -> bool {
-        !self.inactive.lock().contains(&id)
+    /// What an operator has switched.
+    pub(crate) fn switches(&self) -> &Switches {
+        &self.switches
     }
 
     /// From now on the target is asked, or whoever needs it is refused at once.
     pub(crate) fn set_active(&self, id: TargetId, active: bool) {
         let made = self.made.read();
-        {
-            let mut inactive = self.inactive.lock();
-            if active {
-                inactive.remove(&id)
-            } else {
-                inactive.insert(id)
-            };
-        }
+        self.switches.set_active(id, active);
         let is_there = self.config.read().target(id).is_some();
         if let Some(target) = made.get(&id).filter(|_| is_there) {
-            target.import.bar(self.bar_of(id));
+            target.import.bar(self.switches.bar_of(id));
         }
     }
 
-    /// Whether data has a checksum on its way to the target and back, where it is not authenticated.
-    pub(crate) fn has_checksums(&self, id: TargetId) -> bool {
-        !self.unchecked.lock().contains(&id)
-    }
-
-    /// From now on it has one, or not.
+    /// From now on data has a checksum on its way to the target and back, or not.
     pub(crate) fn set_checksums(&self, id: TargetId, on: bool) {
         let made = self.made.read();
-        {
-            let mut unchecked = self.unchecked.lock();
-            if on {
-                unchecked.remove(&id)
-            } else {
-                unchecked.insert(id)
-            };
-        }
+        self.switches.set_checksums(id, on);
         if let Some(target) = made.get(&id) {
             target.import.set_checksums(on);
         }
@@ -250,8 +224,8 @@ impl Targets {
         let nids = self.config.read().target(id).ok_or(Error::Refused(Code::Io))?.nids.clone();
         let target = made.entry(id).or_insert_with(|| {
             let target = self.common.make(id, nids);
-            target.import.bar(self.bar_of(id));
-            target.import.set_checksums(self.has_checksums(id));
+            target.import.bar(self.switches.bar_of(id));
+            target.import.set_checksums(self.switches.has_checksums(id));
             self.fresh.lock().push(id);
             self.changed.notify_waiters();
             Arc::new(target)

@@ -70,7 +70,7 @@ fn names_are_lustres() {
     let mut names = Vec::new();
     for (place, of_place) in [
         (format!("llite.{fsname}-{digits}"), &MEMORY[..]),
-        (format!("osc.{osc}"), &["active", "idle_timeout"]),
+        (format!("osc.{osc}"), &["checksums", "checksum_type", "active", "idle_timeout"]),
         (format!("mdc.{mdc}"), &["import", "state"]),
         (format!("osc.{osc}"), &["import", "state"]),
         (format!("ldlm.namespaces.{mdc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
@@ -179,6 +179,34 @@ fn sessions_show_how_they_are() {
             assert_eq!(most(wrong).await, Err(Error::Refused(Code::Invalid)), "{wrong}");
         }
     });
+}
+
+/// What is authenticated has no checksum that could be switched off.
+#[test]
+fn checksums_are_switched_where_data_has_some() {
+    let shown = |client: &Client| {
+        let of = |name| value(client, &format!("osc.*OST0000*.{name}"));
+        (of("checksums"), of("checksum_type"))
+    };
+    let refused = Err(Error::Refused(Code::Invalid));
+    for (world, authenticated) in [(World::remote(1, 1), true), (World::new(1, 1), false)] {
+        let client = world.mount();
+        world.run(async {
+            create_on(&client, b"f", 0).await;
+            client.admin().statfs().await.expect("all answer");
+            let switch = async |value: &str| set(&client, "osc.*OST0000*.checksums", value).await;
+            for wrong in ["2", "off", ""] {
+                assert_eq!(switch(wrong).await, refused, "{wrong}");
+            }
+            let kind = if authenticated { "crc32c [mac]" } else { "[crc32c] mac" };
+            assert_eq!(shown(&client), ("1".into(), kind.into()));
+            let (off, now) = if authenticated { (refused, "1") } else { (Ok(()), "0") };
+            assert_eq!(switch("0").await, off);
+            assert_eq!(shown(&client), (now.into(), kind.into()));
+            assert_eq!(switch("1").await, Ok(()));
+            assert_eq!(shown(&client), ("1".into(), kind.into()));
+        });
+    }
 }
 
 /// Where they are switched off, no session has any; what the mount itself counts goes on.
@@ -293,10 +321,10 @@ fn answers_of_many_sessions_are_bounded() {
         }
     };
     let mut names = all("*");
-    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 5) + OSTS * (4 + 6 + 6));
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 5) + OSTS * (6 + 6 + 6));
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 5) + OSTS * (4 + 6 + 6));
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 5) + OSTS * (6 + 6 + 6));
     assert_eq!(all("osc.*.max_dirty_mb").len(), OSTS);
-    assert_eq!(all("*OST0bb7*").len(), 16);
+    assert_eq!(all("*OST0bb7*").len(), 18);
 }

@@ -225,7 +225,7 @@ impl Ahead {
     fn are_usable(&self, layout: &Layout) -> bool {
         layout.osts().map(|ost| TargetId::ost(ost.0)).all(|id| {
             let config = self.targets.config();
-            self.targets.is_active(id) && config.target(id).is_some() && !config.is_removed(id)
+            self.targets.switches().is_active(id) && config.target(id).is_some() && !config.is_removed(id)
         })
     }
 }
