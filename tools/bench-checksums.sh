@@ -8,6 +8,7 @@ export SCRATCH
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
 
+LCTL=$(dirname "$WEFT")/lctl
 rounds=${1:-5}
 mib=${MIB:-1024}
 leave() {

@@ -11,6 +11,7 @@
 # from its source (hpc/ior). KEEP=FILE: every figure is kept there.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
+. "$(dirname "$0")/lib-ior.sh"
 
 ior=${1:?the program ior}
 rounds=${2:-3}
@@ -23,25 +24,12 @@ leave() {
 }
 trap leave EXIT
 
-lctl() { in_two timeout 60 "$(dirname "$WEFT")/lctl" "$@" >/dev/null || echo "lctl $*: status $?" >&2; }
-
-# cold: nothing of the files is in memory afterwards. Clients (lctl reaches both mounts) that give their locks back give up what they read, and
-# what the kernel has of these files; with room for 4 MiB only they give up what is left. Servers keep data in nothing but the kernel's page cache,
-# which is dropped with that of the plain directory. What the disk read is printed: it has to be what the program read (and some 50 MiB of mpirun).
-cold() {
-  sync
-  lctl set_param 'ldlm.namespaces.*-osc-*.lru_size=clear' 'ldlm.namespaces.*-mdc-*.lru_size=clear'
-  lctl set_param 'llite.*.max_cached_mb=4'
-  lctl set_param 'llite.*.max_cached_mb=512'
-  sync
-  echo 3 > /proc/sys/vm/drop_caches
-}
-
 # ticks PID...: the processor's time of these processes so far.
 ticks() {
   local pid
   for pid in "$@"; do cat "/proc/$pid/stat"; done | sed 's/.*) //' | awk '{ sum += $12 + $13 } END { print sum + 0 }'
 }
+# What the disk read is printed: it has to be what the program read, and some 50 MiB of mpirun.
 disk=/sys/dev/block/$(stat -c '%Hd:%Ld' "$work")/stat
 disk_mib() { awk '{ printf "%d", $3 / 2048 }' "$disk"; }
 
@@ -71,14 +59,6 @@ run() {
   else
     { echo "$load $step $label: no rate"; tail -n 5 "$work/run.log"; } >&2
   fi
-}
-
-# io RANKS write|read FILE OPTION...
-io() {
-  local ranks=$1 step=$2 file=$3 how=(-r -k)
-  shift 3
-  [ "$step" = read ] || how=(-w -e -k)
-  timeout 180 mpirun -np "$ranks" "$ior" "${how[@]}" -o "$file" "$@" 2>&1 | tee "$work/run.log" | awk -v step="$step" '$1 == step { print $2; exit }'
 }
 
 # random read|write FILE OPTION...: operations of 4 KiB a second.

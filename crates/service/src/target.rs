@@ -222,11 +222,11 @@ impl<H: Handler> Target<H> {
                 answered::<H>(Done::unchanged(Reply::Disconnect(msg::Done {})))
             }
             Request::Sync(msg::Sync { transno }) => self.sync(*transno).await,
-            request if request.changes() => self.change(&session, call).await,
+            request if request.changes() => self.change(&session, call, &counting).await,
             _ => {
                 let ctx = Ctx::new(&self.store, session, call.peer.clone(), call.xid, None, None, call.job);
                 let (request, bulk) = taken(call);
-                let done = self.carry_out(&ctx, request, bulk).await;
+                let done = self.carry_out(&ctx, (request, bulk), &counting).await;
                 self.clear_away_after(ctx.session());
                 result::<H>(done)
             }
@@ -274,12 +274,11 @@ impl<H: Handler> Target<H> {
     async fn carry_out(
         &self,
         ctx: &Ctx<H::Session>,
-        request: Request,
-        bulk: Vec<Bytes>,
+        (request, bulk): (Request, Vec<Bytes>),
+        counting: &Counting,
     ) -> Result<Done, Code> {
         // Nobody has to know of most.
         let stats = H::STATS.filter(|_| !ctx.job.is_none() || self.measures.by_client.is_on());
-        let counting = stats.map(|_| Counting::of::<H>(&request));
         let (began, sent) = (self.rt.now(), bytes_of(&bulk));
         let done = match H::Request::try_from(request) {
             Ok(request) => {
@@ -293,20 +292,25 @@ impl<H: Handler> Target<H> {
             // Another role's, or one that is asked for outside any session.
             Err(_) => return Err(Code::NotSupported),
         };
-        if let Some((stats, counting)) = stats.zip(counting) {
+        if let Some(stats) = stats {
             let (took, moved) = (self.rt.now() - began, [bytes_of(&done.bulk), sent]);
             if !ctx.job.is_none() {
-                self.measures.jobs.done(ctx.job, &self.rt, (&counting, took), moved);
+                self.measures.jobs.done(ctx.job, &self.rt, (counting, took), moved);
             }
             if self.measures.by_client.is_on() {
-                ctx.session().counted().note(stats, &counting, took, moved);
+                ctx.session().counted().note(stats, counting, took, moved);
             }
         }
         Ok(done)
     }
 
     /// A changing request: done once, however often it comes.
-    async fn change(&self, session: &Arc<Session<H::Session>>, call: &mut Call) -> Answer {
+    async fn change(
+        &self,
+        session: &Arc<Session<H::Session>>,
+        call: &mut Call,
+        counting: &Counting,
+    ) -> Answer {
         let Some(slot) = call.slot else { return Answer::refuse(Code::Malformed) };
         loop {
             match session.slots().begin(slot, call.xid, H::stamp) {
@@ -344,7 +348,7 @@ impl<H: Handler> Target<H> {
         let opcode = call.request.opcode();
         let asked = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{:?}", call.request));
         let (request, bulk) = taken(call);
-        let result = self.carry_out(&ctx, request, bulk).await;
+        let result = self.carry_out(&ctx, (request, bulk), counting).await;
         self.clear_away_after(session);
         if let Some(asked) = asked {
             let client = session.client();
