@@ -120,3 +120,40 @@ fn a_size_that_was_told_and_lost_is_told_again() {
         assert_eq!((attr.size, attr.size_known), (200_000, true));
     });
 }
+
+/// The MDT restarts while one cuts a file, and another one closes it meanwhile. The first one cuts the objects only then, and is lost before it
+/// has told.
+#[test]
+fn a_cut_is_remembered_over_a_restart_of_the_mdt() {
+    with_cluster(1, Shape { osts: 1, osts_per_oss: 1 }, async |cluster| {
+        let (world, clock) = (cluster.handle(), cluster.handle().rt("clock"));
+        let (_, lost) = cluster.mount("lost").await;
+        let (_, other) = cluster.mount("other").await;
+        cluster.osts_are_known(&lost).await;
+        let fid = written(&lost, "f").await;
+        let seconds = Duration::from_secs;
+        clock.sleep(seconds(10)).await;
+        cluster.set_parameter("sync_journal", "1");
+        // It has the permission to cut, and does not reach the object.
+        world.partition("lost", "oss0");
+        let cutting = lost.clone();
+        world.rt("lost").spawn(async move {
+            let cut = AttrChange { size: Some(1000), ..AttrChange::default() };
+            drop(cutting.files().setattr(&root(), fid, cut, None).await);
+        });
+        clock.sleep(seconds(3)).await;
+        cluster.cut_power(&["mds".to_owned()]);
+        cluster.restart(&["mds".to_owned()]);
+        clock.sleep(seconds(10)).await;
+        let handle = other.files().open(&root(), fid, READ_WRITE).await.expect("root may");
+        other.files().release(handle).await;
+        clock.sleep(seconds(5)).await;
+        world.partition("lost", "mds");
+        world.heal("lost", "oss0");
+        clock.sleep(seconds(8)).await;
+        world.crash("lost");
+        drop(lost);
+        clock.sleep(seconds(60)).await;
+        assert_eq!(sizes(&other, fid).await, (1000, 1000));
+    });
+}
