@@ -133,6 +133,9 @@ fn a_cut_is_remembered_over_a_restart_of_the_mdt() {
         let fid = written(&lost, "f").await;
         let seconds = Duration::from_secs;
         clock.sleep(seconds(10)).await;
+        // It holds no lock that the OST would have to take back from it.
+        assert_eq!(sizes(&other, fid).await, (BYTES as u64, BYTES));
+        clock.sleep(seconds(60)).await;
         cluster.set_parameter("sync_journal", "1");
         // It has the permission to cut, and does not reach the object.
         world.partition("lost", "oss0");
@@ -150,7 +153,7 @@ fn a_cut_is_remembered_over_a_restart_of_the_mdt() {
         clock.sleep(seconds(5)).await;
         world.partition("lost", "mds");
         world.heal("lost", "oss0");
-        clock.sleep(seconds(8)).await;
+        clock.sleep(seconds(20)).await;
         world.crash("lost");
         drop(lost);
         clock.sleep(seconds(60)).await;
