@@ -18,6 +18,7 @@ use rt::wait::join_all;
 use crate::data::{Data, FileRef, Sum};
 use crate::names::access::Accessed;
 use crate::names::cache::{End, Taken};
+use crate::names::later::Later;
 use crate::names::{Layouts, MetadataCache, Relaying};
 use crate::order::{CLOSES, LEAF, Mutex};
 use crate::targets::Targets;
@@ -35,6 +36,8 @@ const IN_PLACE_MAX: usize = 16;
 const COMMIT_WAIT: Duration = Duration::from_secs(2);
 /// How often the MDT may ask for the size of a file after one close: each time it has forgotten that it did, or others came in between.
 const ASKED_MAX: u8 = 4;
+/// How long after they could not be asked the objects of a file that was cut are asked again.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Sizes that were told and may not be durable; of those before nobody is told again.
 const TOLD_MAX: usize = 8192;
 
@@ -45,9 +48,38 @@ pub(crate) struct Pending {
     close: Option<Close>,
     /// The job that closes it.
     job: JobId,
-    /// How often the MDT has asked for the size.
-    asked: u8,
+    reason: Reason,
     _permit: OwnedSemaphorePermit,
+}
+
+/// Why the MDT is to know the size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// A handle that could write is closed.
+    Closed,
+    /// This client has cut the file. Until it has told, nobody else's word counts (`docs/wire.md#sizes`).
+    Cut,
+    /// The MDT has asked for it, so many times since.
+    Asked(u8),
+}
+
+impl Reason {
+    /// The MDT asks; `None` if it has done so too often.
+    fn asked(self) -> Option<Reason> {
+        match self {
+            Reason::Closed | Reason::Cut => Some(Reason::Asked(1)),
+            Reason::Asked(times) => (times < ASKED_MAX).then_some(Reason::Asked(times + 1)),
+        }
+    }
+}
+
+/// What became of a size.
+#[derive(Default)]
+struct Finished {
+    /// The MDT wants it to be told again.
+    wants_size: bool,
+    /// The objects could not be asked.
+    failed: bool,
 }
 
 impl Pending {
@@ -78,6 +110,7 @@ pub(crate) struct Closer {
     /// Files whose size was told, with the change that took it, until that is durable: an MDT that restarts takes what is repeated for a close
     /// of before, and does not believe it.
     told: Mutex<LEAF, VecDeque<(Transno, Fid)>>,
+    later: Later,
 }
 
 #[derive(Default)]
@@ -106,6 +139,7 @@ impl Closer {
             permits: permits(),
             access_permits: permits(),
             told: Mutex::default(),
+            later: Later::default(),
         }
     }
 
@@ -196,8 +230,13 @@ impl Sizes {
                 inner.writers == 0 && !inner.gone && (inner.untold || close.wrote || untouched)
             };
             if waits {
-                let pending =
-                    Pending { file, close: Some(close), job: job::current(), asked: 0, _permit: permit };
+                let pending = Pending {
+                    file,
+                    close: Some(close),
+                    job: job::current(),
+                    reason: Reason::Closed,
+                    _permit: permit,
+                };
                 self.close_later(pending);
                 return;
             }
@@ -210,7 +249,7 @@ impl Sizes {
             }
             let taken = OfJob::new(job, pin!(sizes.meta.opens.send_close(close))).await;
             if let Some(file) = open.file.as_ref().filter(|_| taken.is_some_and(|taken| taken.wants_size)) {
-                sizes.asked_for_size(sizes.data.files.get(file.fid), 0);
+                sizes.asked_for_size(sizes.data.files.get(file.fid), Reason::Closed);
             }
             let dead = open.file.as_ref().filter(|file| file.inner.lock().gone).map(|file| file.fid);
             drop((permit, open));
@@ -221,22 +260,22 @@ impl Sizes {
     /// Tells the MDT the size of a file that was cut while nobody here has it open for writing. If closes of files whose OST does not answer
     /// have used up all room, the MDT goes on asking the objects: whoever cuts a file elsewhere does not wait for that OST.
     pub(crate) async fn tell_size(self: &Arc<Self>, file: FileRef) {
-        self.tell(file, 0).await;
+        self.tell(file, Reason::Cut).await;
     }
 
-    async fn tell(self: &Arc<Self>, file: FileRef, asked: u8) {
+    async fn tell(self: &Arc<Self>, file: FileRef, reason: Reason) {
         let permit = pin!(self.closer.permit());
         if let Some(Some(permit)) = self.rt.timeout(COMMIT_WAIT, permit).await {
-            self.close_later(Pending { file, close: None, job: job::current(), asked, _permit: permit });
+            self.close_later(Pending { file, close: None, job: job::current(), reason, _permit: permit });
         }
     }
 
     /// The MDT wants to be told the size of a file that nobody has open to write: it has restarted since the file was opened, say, and
     /// what a close tells counts no more.
-    fn asked_for_size(self: &Arc<Self>, file: FileRef, asked: u8) {
-        if asked < ASKED_MAX {
+    fn asked_for_size(self: &Arc<Self>, file: FileRef, reason: Reason) {
+        if let Some(reason) = reason.asked() {
             let sizes = self.clone();
-            self.rt.spawn(async move { sizes.tell(file, asked + 1).await });
+            self.rt.spawn(async move { sizes.tell(file, reason).await });
         }
     }
 
@@ -246,14 +285,37 @@ impl Sizes {
         let sizes = self.clone();
         self.rt.spawn(async move {
             for fid in fids {
-                let file = sizes.data.files.get(fid);
-                if file.inner.lock().layout.is_none() {
-                    match sizes.layouts.fetch_entry(fid).await {
-                        Ok(entry) => file.set_entry(entry),
-                        Err(_) => continue,
-                    }
+                sizes.tell_of(fid, Reason::Asked(1)).await;
+            }
+        });
+    }
+
+    /// Tells the size of a file of which this client may know nothing any more.
+    async fn tell_of(self: &Arc<Self>, fid: Fid, reason: Reason) {
+        let file = self.data.files.get(fid);
+        if file.inner.lock().layout.is_none() {
+            match self.layouts.fetch_entry(fid).await {
+                Ok(entry) => file.set_entry(entry),
+                Err(_) => return,
+            }
+        }
+        self.tell(file, reason).await;
+    }
+
+    /// The objects of a file that was cut could not be asked: an operator has nobody ask an OST, for one. They are asked again, until it works.
+    fn tell_later(self: &Arc<Self>, fid: Fid) {
+        if !self.closer.later.add(fid) {
+            return;
+        }
+        let (rt, sizes) = (self.rt.clone(), Arc::downgrade(self));
+        self.rt.spawn(async move {
+            loop {
+                rt.sleep(AGAIN_AFTER).await;
+                let Some(sizes) = sizes.upgrade() else { return };
+                let Some(due) = sizes.closer.later.take() else { return };
+                for fid in due {
+                    sizes.tell_of(fid, Reason::Cut).await;
                 }
-                sizes.tell(file, 1).await;
             }
         });
     }
@@ -341,27 +403,30 @@ impl Sizes {
 
     async fn finish(self: &Arc<Self>, pending: Pending) {
         let untouched = pending.is_untouched();
-        let Pending { file, close, job, asked, _permit } = pending;
-        let wants_size = {
+        let Pending { file, close, job, reason, _permit } = pending;
+        let finished = {
             let closing = pin!(async {
                 match close {
                     // Nothing was ever written: what the MDT said of the size is true again.
                     Some(close) if untouched => {
                         let taken = self.send_close(close).await;
                         self.taken(file.fid, taken.transno);
-                        taken.wants_size
+                        Finished { wants_size: taken.wants_size, failed: false }
                     }
-                    Some(close) if self.data.drop_unsent(&file) => self.send_close(close).await.wants_size,
-                    // Nobody has asked for it: the file was cut.
-                    close => self.finish_file(&file, close, asked == 0).await,
+                    Some(close) if self.data.drop_unsent(&file) => {
+                        Finished { wants_size: self.send_close(close).await.wants_size, failed: true }
+                    }
+                    close => self.finish_file(&file, close, reason == Reason::Cut).await,
                 }
             });
             OfJob::new(job, closing).await
         };
-        if wants_size {
-            self.asked_for_size(self.data.files.get(file.fid), asked);
-        }
         let dead = file.inner.lock().gone.then_some(file.fid);
+        if finished.wants_size {
+            self.asked_for_size(self.data.files.get(file.fid), reason);
+        } else if finished.failed && reason == Reason::Cut && dead.is_none() {
+            self.tell_later(file.fid);
+        }
         drop(file);
         dead.into_iter().for_each(|fid| self.data.forget_dead(fid));
     }
@@ -372,29 +437,28 @@ impl Sizes {
         taken.unwrap_or(Taken { transno: Transno(0), wants_size: false })
     }
 
-    /// Whether the MDT wants the size to be told again.
-    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>, cut: bool) -> bool {
+    /// Tells it when all is durable.
+    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>, cut: bool) -> Finished {
         self.data.back.flush_file(file).await;
         // What the MDT itself has comes before the close in the same log.
         if self.data.back.commit_on_osts(file).await.is_err() {
             // What is left of the file is not what was written: the objects have to be asked.
-            return match close {
+            let wants_size = match close {
                 Some(close) => self.send_close(close).await.wants_size,
                 None => false,
             };
+            return Finished { wants_size, failed: true };
         }
         // A size that was asked for earlier must not reach the MDT later.
-        let Ok(_turn) = file.telling.acquire().await else { return false };
+        let Ok(_turn) = file.telling.acquire().await else { return Finished::default() };
         // No truncate may come between the question for the size and the answer to the MDT.
-        let Ok(_order) = file.shared().await else { return false };
-        let size = match self.size_to_tell(file).await {
-            Ok(size) => size,
-            Err(error) => {
-                tracing::debug!(fid = %file.fid, %error, "the size of a file stays unknown to the MDT");
-                None
-            }
-        };
-        match (close, size) {
+        let Ok(_order) = file.shared().await else { return Finished::default() };
+        let size = self.size_to_tell(file).await;
+        if let Err(error) = &size {
+            tracing::debug!(fid = %file.fid, %error, "the size of a file stays unknown to the MDT");
+        }
+        let failed = size.is_err();
+        let wants_size = match (close, size.ok().flatten()) {
             (Some(close), size) => {
                 let Taken { transno, wants_size } = self.send_close(Close { size, ..close }).await;
                 self.taken(file.fid, transno);
@@ -413,7 +477,8 @@ impl Sizes {
                 })
             }
             (None, None) => false,
-        }
+        };
+        Finished { wants_size, failed }
     }
 
     /// Whether the MDT wants it to be told again.

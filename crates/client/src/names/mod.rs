@@ -13,6 +13,7 @@ mod changes;
 mod close;
 mod complete;
 mod fids;
+mod later;
 mod layout;
 mod ops;
 mod pages;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use client::{Allocation, AttrChange, Limits, OpenFlags, TimeSet};
 use proto::{Code, Fid, Timestamp};
 
+use crate::parameters::set;
 use crate::world::{MIB, World, create, join, read_write, root, striped};
 
 #[test]
@@ -135,6 +136,38 @@ fn what_a_failed_truncate_has_dropped_is_told_as_lost() {
         assert_eq!(refused.err(), Some(Code::NoSpace.into()));
         world.osts.iter().for_each(|ost| ost.set_capacity(None));
         assert_eq!(client.files().fsync(handle).await, Ok(()));
+    });
+}
+
+/// Nobody may ask an OST of the file when it is cut. Others' words for the size do not count until the one that cuts has told, so it does when the
+/// OST can be asked again.
+#[test]
+fn a_size_that_could_not_be_told_after_a_cut_is_told_later() {
+    let world = World::new(1, 2);
+    let (client, other) = (world.mount(), world.mount());
+    world.run(async {
+        let rt = world.hub.rt();
+        let fid = striped(&client, 2).await;
+        let handle = client.files().open(&root(), fid, read_write()).await.expect("it is there");
+        client.files().write(handle, 0, &[9; 600_000]).await.expect("there is room");
+        client.files().release(handle).await;
+        rt.sleep(Duration::from_secs(2)).await;
+        let active = async |value: &str| set(&client, "osc.*OST0001*.active", value).await;
+        assert_eq!(active("0").await, Ok(()));
+        let change = AttrChange { size: Some(300_000), ..AttrChange::default() };
+        client.files().setattr(&root(), fid, change, None).await.expect_err("one OST is not asked");
+        rt.sleep(Duration::from_secs(30)).await;
+        let attr = async || other.names().getattr(fid).await.expect("it is there");
+        assert!(!attr().await.size_known);
+        // Nobody else is believed meanwhile.
+        let handle = other.files().open(&root(), fid, read_write()).await.expect("it is there");
+        other.files().write(handle, 0, b"9").await.expect("there is room");
+        other.files().release(handle).await;
+        rt.sleep(Duration::from_secs(2)).await;
+        assert!(!attr().await.size_known);
+        assert_eq!(active("1").await, Ok(()));
+        rt.sleep(Duration::from_secs(15)).await;
+        assert!(attr().await.size_known);
     });
 }
 
