@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The cost of checksums of data on its way (osc.*.checksums, docs/operations.md#protection): one file system of four processes over tcp, in
 # memory, so that no disk counts. A file is written, made durable, and read again by a mount that has nothing of it: MiB/s, and processor
-# seconds of servers and mount together for a GiB, for `mac`, and for `mac-crc` with checksums and without.
+# seconds of servers and mounts together for a GiB, with `-o protect=mac-crc` and checksums or none.
 # Usage: tools/bench-checksums.sh [ROUNDS]; MIB for another size. Needs root, bin/weft and memory for the file.
 SCRATCH=${SCRATCH:-/dev/shm}
 export SCRATCH

@@ -36,8 +36,8 @@ const IN_PLACE_MAX: usize = 16;
 const COMMIT_WAIT: Duration = Duration::from_secs(2);
 /// How often the MDT may ask for the size of a file after one close: each time it has forgotten that it did, or others came in between.
 const ASKED_MAX: u8 = 4;
-/// How long after they could not be asked the objects of a file that was cut are asked again.
-const AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// How long after they could not be asked the objects of a file are asked again.
+const AGAIN_AFTER: Duration = Duration::from_secs(20);
 /// Sizes that were told and may not be durable; of those before nobody is told again.
 const TOLD_MAX: usize = 8192;
 
@@ -59,25 +59,26 @@ enum Reason {
     Closed,
     /// This client has cut the file. Until it has told, nobody else's word counts (`docs/wire.md#sizes`).
     Cut,
-    /// The MDT has asked for it, so many times since.
-    Asked(u8),
+    /// The MDT has asked for it: the number of its question, and how often it has since.
+    Asked { question: u64, times: u8 },
 }
 
 impl Reason {
     /// The MDT asks; `None` if it has done so too often.
-    fn asked(self) -> Option<Reason> {
-        match self {
-            Reason::Closed | Reason::Cut => Some(Reason::Asked(1)),
-            Reason::Asked(times) => (times < ASKED_MAX).then_some(Reason::Asked(times + 1)),
-        }
+    fn asked(self, question: u64) -> Option<Reason> {
+        let times = match self {
+            Reason::Closed | Reason::Cut => 0,
+            Reason::Asked { times, .. } => times,
+        };
+        (times < ASKED_MAX).then_some(Reason::Asked { question, times: times + 1 })
     }
 }
 
 /// What became of a size.
 #[derive(Default)]
 struct Finished {
-    /// The MDT wants it to be told again.
-    wants_size: bool,
+    /// The MDT asks for it once more.
+    question: Option<u64>,
     /// The objects could not be asked.
     failed: bool,
 }
@@ -248,8 +249,8 @@ impl Sizes {
                 sizes.data.back.flush_file(file).await;
             }
             let taken = OfJob::new(job, pin!(sizes.meta.opens.send_close(close))).await;
-            if let Some(file) = open.file.as_ref().filter(|_| taken.is_some_and(|taken| taken.wants_size)) {
-                sizes.asked_for_size(sizes.data.files.get(file.fid), Reason::Closed);
+            if let Some((file, question)) = open.file.as_ref().zip(taken.and_then(|taken| taken.question)) {
+                sizes.asked_for_size(sizes.data.files.get(file.fid), Reason::Closed.asked(question));
             }
             let dead = open.file.as_ref().filter(|file| file.inner.lock().gone).map(|file| file.fid);
             drop((permit, open));
@@ -265,15 +266,19 @@ impl Sizes {
 
     async fn tell(self: &Arc<Self>, file: FileRef, reason: Reason) {
         let permit = pin!(self.closer.permit());
-        if let Some(Some(permit)) = self.rt.timeout(COMMIT_WAIT, permit).await {
-            self.close_later(Pending { file, close: None, job: job::current(), reason, _permit: permit });
+        match self.rt.timeout(COMMIT_WAIT, permit).await {
+            Some(Some(permit)) => {
+                self.close_later(Pending { file, close: None, job: job::current(), reason, _permit: permit });
+            }
+            Some(None) => {}
+            None => self.tell_later(file.fid),
         }
     }
 
     /// The MDT wants to be told the size of a file that nobody has open to write: it has restarted since the file was opened, say, and
     /// what a close tells counts no more.
-    fn asked_for_size(self: &Arc<Self>, file: FileRef, reason: Reason) {
-        if let Some(reason) = reason.asked() {
+    fn asked_for_size(self: &Arc<Self>, file: FileRef, reason: Option<Reason>) {
+        if let Some(reason) = reason {
             let sizes = self.clone();
             self.rt.spawn(async move { sizes.tell(file, reason).await });
         }
@@ -285,7 +290,8 @@ impl Sizes {
         let sizes = self.clone();
         self.rt.spawn(async move {
             for fid in fids {
-                sizes.tell_of(fid, Reason::Asked(1)).await;
+                // It asks once it hears that there is something to tell.
+                sizes.tell_of(fid, Reason::Asked { question: 0, times: 1 }).await;
             }
         });
     }
@@ -302,7 +308,8 @@ impl Sizes {
         self.tell(file, reason).await;
     }
 
-    /// The objects of a file that was cut could not be asked: an operator has nobody ask an OST, for one. They are asked again, until it works.
+    /// The objects of a file could not be asked: an operator has nobody ask an OST, for one. They are asked again, until it works. The client may
+    /// have cut the file, and nobody else's word counts before.
     fn tell_later(self: &Arc<Self>, fid: Fid) {
         if !self.closer.later.add(fid) {
             return;
@@ -411,20 +418,20 @@ impl Sizes {
                     Some(close) if untouched => {
                         let taken = self.send_close(close).await;
                         self.taken(file.fid, taken.transno);
-                        Finished { wants_size: taken.wants_size, failed: false }
+                        Finished { question: taken.question, failed: false }
                     }
                     Some(close) if self.data.drop_unsent(&file) => {
-                        Finished { wants_size: self.send_close(close).await.wants_size, failed: true }
+                        Finished { question: self.send_close(close).await.question, failed: true }
                     }
-                    close => self.finish_file(&file, close, reason == Reason::Cut).await,
+                    close => self.finish_file(&file, close, reason).await,
                 }
             });
             OfJob::new(job, closing).await
         };
         let dead = file.inner.lock().gone.then_some(file.fid);
-        if finished.wants_size {
-            self.asked_for_size(self.data.files.get(file.fid), reason);
-        } else if finished.failed && reason == Reason::Cut && dead.is_none() {
+        if let Some(question) = finished.question {
+            self.asked_for_size(self.data.files.get(file.fid), reason.asked(question));
+        } else if finished.failed && dead.is_none() {
             self.tell_later(file.fid);
         }
         drop(file);
@@ -434,20 +441,20 @@ impl Sizes {
     /// A close that the MDT has not taken changed nothing.
     async fn send_close(&self, close: Close) -> Taken {
         let taken = self.meta.opens.send_close(close).await;
-        taken.unwrap_or(Taken { transno: Transno(0), wants_size: false })
+        taken.unwrap_or(Taken { transno: Transno(0), question: None })
     }
 
     /// Tells it when all is durable.
-    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>, cut: bool) -> Finished {
+    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>, reason: Reason) -> Finished {
         self.data.back.flush_file(file).await;
         // What the MDT itself has comes before the close in the same log.
         if self.data.back.commit_on_osts(file).await.is_err() {
             // What is left of the file is not what was written: the objects have to be asked.
-            let wants_size = match close {
-                Some(close) => self.send_close(close).await.wants_size,
-                None => false,
+            let question = match close {
+                Some(close) => self.send_close(close).await.question,
+                None => None,
             };
-            return Finished { wants_size, failed: true };
+            return Finished { question, failed: true };
         }
         // A size that was asked for earlier must not reach the MDT later.
         let Ok(_turn) = file.telling.acquire().await else { return Finished::default() };
@@ -458,31 +465,32 @@ impl Sizes {
             tracing::debug!(fid = %file.fid, %error, "the size of a file stays unknown to the MDT");
         }
         let failed = size.is_err();
-        let wants_size = match (close, size.ok().flatten()) {
+        let question = match (close, size.ok().flatten()) {
             (Some(close), size) => {
-                let Taken { transno, wants_size } = self.send_close(Close { size, ..close }).await;
+                let Taken { transno, question } = self.send_close(Close { size, ..close }).await;
                 self.taken(file.fid, transno);
                 match transno {
                     // Nothing of the file says what whoever makes it durable has to wait for.
                     Transno(0) => drop(self.data.back.commit_objects(file).await),
                     told => file.inner.lock().told(told),
                 }
-                wants_size
+                question
             }
             (None, Some(update)) => {
-                let told = self.set_size(SetSize { fid: file.fid, update, cut }).await;
-                told.unwrap_or_else(|error| {
+                let question = if let Reason::Asked { question, .. } = reason { question } else { 0 };
+                let set = SetSize { fid: file.fid, update, cut: reason == Reason::Cut, question };
+                self.set_size(set).await.unwrap_or_else(|error| {
                     tracing::debug!(fid = %file.fid, %error, "the MDT did not take a size");
-                    false
+                    None
                 })
             }
-            (None, None) => false,
+            (None, None) => None,
         };
-        Finished { wants_size, failed }
+        Finished { question, failed }
     }
 
-    /// Whether the MDT wants it to be told again.
-    async fn set_size(self: &Arc<Self>, set: SetSize) -> Result<bool> {
+    /// What the MDT asks for then.
+    async fn set_size(self: &Arc<Self>, set: SetSize) -> Result<Option<u64>> {
         let changing = self.meta.inodes.change(&[set.fid], &[]);
         let (fid, answered) = (set.fid, self.targets.settled_mdt_of(set.fid).await?.call(set).await?);
         self.meta.changes.changed(fid, answered.transno);
@@ -494,7 +502,7 @@ impl Sizes {
         if let Some(entry) = &answered.reply.entry {
             self.meta.answers.learn(&asked, entry);
         }
-        Ok(answered.reply.wants_size)
+        Ok(answered.reply.asked())
     }
 
     /// What the MDT is to be told; `None` if somebody else will do that, or nobody needs to know.

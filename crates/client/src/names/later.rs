@@ -1,4 +1,4 @@
-//! Files that were cut, and whose objects could not be asked for the size: it is told later.
+//! Files whose objects could not be asked for the size: it is told later.
 
 use std::collections::BTreeSet;
 

@@ -166,7 +166,7 @@ fn a_size_that_could_not_be_told_after_a_cut_is_told_later() {
         rt.sleep(Duration::from_secs(2)).await;
         assert!(!attr().await.size_known);
         assert_eq!(active("1").await, Ok(()));
-        rt.sleep(Duration::from_secs(15)).await;
+        rt.sleep(Duration::from_secs(25)).await;
         assert!(attr().await.size_known);
     });
 }

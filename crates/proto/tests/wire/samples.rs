@@ -491,7 +491,7 @@ fn mdt_requests_files() -> Vec<Request> {
             inherits: Some(true),
         }
         .into(),
-        SetSize { fid: fid(1), update: size_update(), cut: true }.into(),
+        SetSize { fid: fid(1), update: size_update(), cut: true, question: 7 }.into(),
         ReadLink { fid: fid(1) }.into(),
         GetXattr { fid: fid(1), name: xattr.clone(), cred: cred.clone() }.into(),
         SetXattr {
@@ -871,7 +871,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("ReadDir", Reply::ReadDir(dir_page())),
         ("Create", Reply::Create(created.clone())),
         ("Open", Reply::Open(opened)),
-        ("Close", Reply::Close(Settled { entry: Some(entry()), wants_size: false })),
+        ("Close", Reply::Close(Settled { entry: Some(entry()), wants_size: false, question: 0 })),
         ("Unlink", Reply::Unlink(Unlinked { fid: fid(1), nlink: 1 })),
         ("Rename", Reply::Rename(Renamed { fid: fid(1), replaced: Some(fid(2)) })),
         ("Link", Reply::Link(entry())),
@@ -879,7 +879,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
             "SetAttr",
             Reply::SetAttr(Entry { attr: attr(), layout: None, xattrs: false, lock: Granted::default() }),
         ),
-        ("SetSize", Reply::SetSize(Settled { entry: None, wants_size: true })),
+        ("SetSize", Reply::SetSize(Settled::asking(9))),
         ("ReadLink", Reply::ReadLink(LinkTarget { target: Bytes::from_static(b"../there") })),
         (
             "GetXattr",

@@ -416,7 +416,8 @@ fn travels_with(one: &Header, other: &Header) -> bool {
 fn batch_of(mut header: Header, requests: &[Outgoing]) -> Frame {
     let member = |(header, message): &Outgoing| Member {
         opcode: header.opcode,
-        flags: header.flags,
+        // Nothing else is said of one that travels with others.
+        flags: header.flags & FLAG_RESENT,
         status: 0,
         xid: header.xid,
         transno: header.transno,

@@ -103,11 +103,16 @@ fn more_than_there_are_slots_wait_and_do_not_fail() {
 
 #[test]
 fn what_a_batch_cannot_carry_travels_beside_it() {
+    [true, false].into_iter().for_each(beside);
+}
+
+fn beside(checksums: bool) {
     let sim = Sim::new(World::seed(1));
     sim.run(async {
         let server = Server::start(sim.rt("server"), &disk(), wide()).await;
         let hub = client_hub(sim.rt("client"));
         let import = import(&hub, 1);
+        import.set_checksums(checksums);
         import.call(GetSequence {}).await.expect("the target answers");
         let before = sim.node_stats("client").frames_sent;
         let write = || {
@@ -125,6 +130,7 @@ fn what_a_batch_cannot_carry_travels_beside_it() {
         }
         let frames = sim.node_stats("client").frames_sent - before;
         assert_eq!((frames, server.target.counter()), (11, 21), "a batch, and each write alone");
+        assert_eq!(sim.node_stats("client").connects, 1, "nobody has sent nonsense");
     });
 }
 

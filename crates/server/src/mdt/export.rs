@@ -89,10 +89,25 @@ impl Mdt {
             self.opens.restore(fid, Opener { session: session.handle(), handle });
             export.opened(handle, fid);
         }
+        self.begin_cuts(session);
+    }
+
+    /// What the session cut when the target restarted. Nothing is kept of what is not remembered, or is no more.
+    fn begin_cuts(&self, session: &Session<Export>) {
         let cutter = Cutter { session: session.handle(), client: session.client() };
-        for (key, _) in self.keys_of(keys::CUT, session.client()) {
-            keys::cut_of(&key).into_iter().for_each(|fid| self.opens.restore_cut(fid, cutter));
+        let mut changes = Changes::default();
+        for (key, value) in self.keys_of(keys::CUT, session.client()) {
+            let cut = keys::cut_of(&key, &value.bytes);
+            let cut = cut.filter(|fid| {
+                let is_gone = matches!(self.names.read_inode(Reads::All, *fid), Ok(None));
+                let _inode = self.names.locks.inodes(&[*fid]);
+                !is_gone && self.opens.restore_cut(*fid, cutter)
+            });
+            if cut.is_none() {
+                changes.remove(key);
+            }
         }
+        self.commit_apart(changes, "a cut that is not remembered");
     }
 
     /// A client of before the restart does not come back, or begins anew.

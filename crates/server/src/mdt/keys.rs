@@ -309,9 +309,9 @@ pub fn cut_value() -> Bytes {
     Bytes::from_static(&[CUT_FORMAT])
 }
 
-/// The file in such a key.
-pub fn cut_of(key: &[u8]) -> Option<Fid> {
-    Fid::from_key(key.get(17..)?)
+/// The file in such a key, if its value is one that this version knows.
+pub fn cut_of(key: &[u8], value: &[u8]) -> Option<Fid> {
+    if value == [CUT_FORMAT] { Fid::from_key(key.get(17..)?) } else { None }
 }
 
 /// The number behind the client in a [`grant`] or [`open`] key.

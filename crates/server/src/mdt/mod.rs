@@ -140,7 +140,7 @@ impl Handler for Mdt {
             names: Names::new(&store),
             grants: Grants::new(&env),
             sharing: Sharing::new(store.clone()),
-            opens: Opens::default(),
+            opens: Opens::new(store.boot()),
             flocks: Flocks::new(store.boot()),
             sequences,
             quotas: Quotas::open(&env, &objects, data.clone())?,

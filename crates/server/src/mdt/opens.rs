@@ -5,6 +5,7 @@
 //! what open for writing is in the store too, so that a restart does not take a file that is being written for closed.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use proto::wire::messages::SizeUpdate;
@@ -40,8 +41,25 @@ struct Handle {
 struct Shard {
     open: HashMap<Fid, OpenFile>,
     cuts: Cuts,
-    /// Which session was asked for the size of a file, until somebody else opens it for writing or cuts it, or another one is asked.
-    asked: HashMap<Fid, u64>,
+    /// Who was asked for the size of a file, until somebody else opens it for writing or cuts it, or another one is asked.
+    asked: HashMap<Fid, Question>,
+}
+
+/// The size of a file is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Question {
+    session: u64,
+    /// Not 0, and no other one's.
+    number: u64,
+}
+
+/// What makes a session tell a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// It has cut the file.
+    Cut,
+    /// It answers the question of this number.
+    Asked(u64),
 }
 
 impl Shard {
@@ -111,12 +129,8 @@ pub enum ClosedSize {
 /// Every open file of an MDT. The caller holds the lock of the inode that it asks for.
 pub struct Opens {
     shards: Box<[Mutex<Shard>]>,
-}
-
-impl Default for Opens {
-    fn default() -> Opens {
-        Opens { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
-    }
+    /// The number of the last question.
+    questions: AtomicU64,
 }
 
 /// How a file is opened.
@@ -129,6 +143,11 @@ pub struct OpenMode {
 }
 
 impl Opens {
+    /// Nothing is open. `start` is another number in each start of the target, so that no answer to a question of before counts.
+    pub fn new(start: u64) -> Opens {
+        Opens { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), questions: AtomicU64::new(start) }
+    }
+
     fn shard(&self, fid: Fid) -> MutexGuard<'_, Shard> {
         self.shards[(fid.oid as usize ^ fid.seq as usize) & (SHARDS - 1)].lock()
     }
@@ -148,7 +167,7 @@ impl Opens {
     fn add(&self, fid: Fid, handle: Handle, size_known: bool) {
         let Handle { opener, write, .. } = handle;
         let mut shard = self.shard(fid);
-        if write && shard.asked.get(&fid).is_some_and(|session| *session != opener.session) {
+        if write && shard.asked.get(&fid).is_some_and(|asked| asked.session != opener.session) {
             shard.asked.remove(&fid);
         }
         let file = shard.open.entry(fid).or_default();
@@ -172,10 +191,11 @@ impl Opens {
         let mut cut = false;
         if write {
             shard.cuts.was_written(fid, opener.session);
-            let mut told = size.filter(|_| !outdated);
+            let mut told = size;
+            // It is done with its own cuts, whether this counts or not.
             if told.is_some() {
                 let (counts, has_cut) = shard.told_at_close(fid, opener.session);
-                told = told.filter(|_| counts);
+                told = told.filter(|_| counts && !outdated);
                 cut = has_cut;
             }
             shard.open.get_mut(&fid)?.add(wrote || outdated, told);
@@ -239,7 +259,7 @@ impl Opens {
     pub fn ended(&self, session: u64) -> Vec<Fid> {
         let of_shard = |shard: &Mutex<Shard>| {
             let mut shard = shard.lock();
-            shard.asked.retain(|_, by| *by != session);
+            shard.asked.retain(|_, asked| asked.session != session);
             shard.cuts.ended(session)
         };
         self.shards.iter().flat_map(of_shard).collect()
@@ -273,23 +293,29 @@ impl Opens {
         self.shard(fid).open.get(&fid).is_some_and(|file| file.atime_set >= Some(time))
     }
 
-    /// Whether `session` is to ask the objects for the size, which the MDT does not know, and to tell it: nobody has the file open to write or
-    /// cuts it. What it has asked before does not count. `takes_over`: nor what another one was asked for.
-    pub fn wants_size(&self, fid: Fid, session: u64, takes_over: bool) -> bool {
+    /// Has `session` ask the objects for the size, which the MDT does not know, and tell it: nobody has the file open to write or cuts it. What
+    /// it has asked before does not count. `takes_over`: nor what another one was asked for. The number of the question; 0 if there is none.
+    pub fn ask(&self, fid: Fid, session: u64, takes_over: bool) -> u64 {
         let mut shard = self.shard(fid);
         let is_written = shard.open.get(&fid).is_some_and(OpenFile::is_written);
         if is_written || shard.cuts.is_cut(fid) {
-            return false;
+            return 0;
         }
-        let is_asked = shard.asked.get(&fid).is_some_and(|of| *of != session);
+        let is_asked = shard.asked.get(&fid).is_some_and(|asked| asked.session != session);
         if is_asked && !takes_over {
-            return false;
+            return 0;
         }
         if shard.asked.len() >= ASKED_MAX {
             shard.asked.clear();
         }
-        shard.asked.insert(fid, session);
-        true
+        let number = loop {
+            match self.questions.fetch_add(1, Ordering::Relaxed) {
+                0 => {}
+                number => break number,
+            }
+        };
+        shard.asked.insert(fid, Question { session, number });
+        number
     }
 
     /// `cutter` cuts the file: what closes told is not true any more, nor what others may be about to tell.
@@ -303,9 +329,13 @@ impl Opens {
         }
     }
 
-    /// `cutter` cut the file when the target restarted.
-    pub fn restore_cut(&self, fid: Fid, cutter: Cutter) {
-        self.shard(fid).cuts.restore(fid, cutter);
+    /// `cutter` cut the file when the target restarted; `false` if there is no room to remember it.
+    pub fn restore_cut(&self, fid: Fid, cutter: Cutter) -> bool {
+        let mut shard = self.shard(fid);
+        shard.asked.remove(&fid);
+        let is_remembered = shard.cuts.takes(fid);
+        shard.cuts.restore(fid, cutter);
+        is_remembered
     }
 
     /// `cutter` has cut the file, and is done with that, as it says: the MDT did not know.
@@ -314,13 +344,15 @@ impl Opens {
         let _ = self.shard(fid).cuts.end(fid, cutter.session);
     }
 
-    /// `session`, which has `cut` the file or was asked, says that the size is `update`. True if it can be known now: nobody has the file open
+    /// `session`, which has cut the file or was asked, says that the size is `update`. True if it can be known now: nobody has the file open
     /// for writing, and nobody else has changed it since. If only `session` itself has it open, the size counts when that is closed.
-    pub fn set_size(&self, fid: Fid, session: u64, cut: bool, update: &SizeUpdate) -> bool {
+    pub fn set_size(&self, fid: Fid, session: u64, told: Told, update: &SizeUpdate) -> bool {
         let mut shard = self.shard(fid);
-        let ended = if cut { shard.cuts.end(fid, session) } else { None };
-        let was_asked = shard.asked.get(&fid) == Some(&session);
-        let counts = ended.unwrap_or(was_asked && !cut);
+        let (ended, was_asked) = match told {
+            Told::Cut => (shard.cuts.end(fid, session), false),
+            Told::Asked(number) => (None, shard.asked.get(&fid) == Some(&Question { session, number })),
+        };
+        let counts = ended.unwrap_or(was_asked);
         let counts = counts && !shard.cuts.is_cut_by_another(fid, session);
         let Some(file) = shard.open.get_mut(&fid).filter(|file| file.is_written()) else {
             if counts {
@@ -373,6 +405,8 @@ impl OpenFile {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use proto::Timestamp;
 
@@ -388,6 +422,35 @@ mod tests {
         Cutter { session: who.session, client: ClientId(who.session.into()) }
     }
 
+    thread_local! {
+        static QUESTION: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Whether a session is asked; what it tells next answers that.
+    fn asked(opens: &Opens, session: u64, takes_over: bool) -> bool {
+        let question = opens.ask(FILE, session, takes_over);
+        QUESTION.with(|last| last.set(if question != 0 { question } else { last.get() }));
+        question != 0
+    }
+
+    fn tells(opens: &Opens, session: u64, cut: bool, told: u64) -> bool {
+        let told_as = if cut { Told::Cut } else { Told::Asked(QUESTION.with(Cell::get)) };
+        opens.set_size(FILE, session, told_as, &size(told))
+    }
+
+    /// A session is asked, another one comes in between, and it is asked again: what it had asked the objects first comes late.
+    #[test]
+    fn an_answer_to_an_earlier_question_does_not_count() {
+        let opens = Opens::new(u64::MAX);
+        let first = opens.ask(FILE, A.session, true);
+        opens.open(FILE, B, OpenMode { write: true, size_known: false });
+        assert_eq!(closed(&opens, B, true, None), (true, ClosedSize::Unknown));
+        let second = opens.ask(FILE, A.session, true);
+        assert!(first != 0 && second != 0 && first != second);
+        let tells = |number| opens.set_size(FILE, A.session, Told::Asked(number), &size(9));
+        assert!(!tells(first) && !tells(0) && tells(second) && !tells(second));
+    }
+
     fn closed(opens: &Opens, who: Opener, wrote: bool, told: Option<u64>) -> (bool, ClosedSize) {
         let closed = opens.close(FILE, who, wrote, told.map(size)).expect("it is open");
         (closed.last, closed.size)
@@ -395,7 +458,7 @@ mod tests {
 
     #[test]
     fn one_writer() {
-        let opens = Opens::default();
+        let opens = Opens::new(0);
         for (wrote, told, expected) in [
             (false, None, ClosedSize::AsBefore),
             (true, Some(5), ClosedSize::Told(size(5))),
@@ -410,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_session_that_writes_alone_is_known() {
-        let opens = Opens::default();
+        let opens = Opens::new(0);
         assert!(!opens.is_written_by_another_alone(FILE, 2));
         opens.open(FILE, B, OpenMode { write: false, size_known: true });
         assert!(!opens.is_written_by_another_alone(FILE, 1), "it only reads");
@@ -424,7 +487,7 @@ mod tests {
 
     #[test]
     fn several_writers() {
-        let opens = Opens::default();
+        let opens = Opens::new(0);
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.open(FILE, B, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, A, true, Some(100)), (false, ClosedSize::Stays));
@@ -447,7 +510,7 @@ mod tests {
 
     #[test]
     fn a_size_that_was_not_known_is_not_known_because_nobody_wrote() {
-        let opens = Opens::default();
+        let opens = Opens::new(0);
         opens.open(FILE, A, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
         opens.open(FILE, A, OpenMode { write: true, size_known: false });
@@ -456,38 +519,36 @@ mod tests {
 
     #[test]
     fn who_cut_the_file_tells_its_size() {
-        let opens = Opens::default();
-        assert!(!opens.set_size(FILE, 1, true, &size(3)), "it has not cut it");
+        let opens = Opens::new(0);
+        assert!(!tells(&opens, 1, true, 3), "it has not cut it");
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.truncated(FILE, cutter(A));
-        assert!(!opens.set_size(FILE, 2, true, &size(3)));
-        assert!(!opens.set_size(FILE, 1, true, &size(4)));
+        assert!(!tells(&opens, 2, true, 3));
+        assert!(!tells(&opens, 1, true, 4));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Told(size(4))));
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.truncated(FILE, cutter(A));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
         opens.open(FILE, A, OpenMode { write: false, size_known: true });
-        assert!(opens.set_size(FILE, 1, true, &size(3)));
+        assert!(tells(&opens, 1, true, 3));
     }
 
     /// A asks the objects for the size, B cuts the file, and what A tells comes after that.
     #[test]
     fn a_size_of_before_a_cut_does_not_count() {
-        let opens = Opens::default();
+        let opens = Opens::new(0);
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.truncated(FILE, cutter(B));
         assert_eq!(closed(&opens, A, true, Some(634)), (true, ClosedSize::Unknown));
         opens.truncated(FILE, cutter(A));
         opens.truncated(FILE, cutter(B));
-        assert!(!opens.set_size(FILE, A.session, true, &size(634)), "B has cut it since");
-        assert!(!opens.set_size(FILE, B.session, true, &size(231)), "A may have cut it since");
-        assert!(
-            opens.wants_size(FILE, B.session, true) && opens.set_size(FILE, B.session, false, &size(231))
-        );
+        assert!(!tells(&opens, A.session, true, 634), "B has cut it since");
+        assert!(!tells(&opens, B.session, true, 231), "A may have cut it since");
+        assert!(asked(&opens, B.session, true) && tells(&opens, B.session, false, 231));
         opens.truncated(FILE, cutter(A));
         opens.open(FILE, B, OpenMode { write: true, size_known: false });
         assert_eq!(closed(&opens, B, true, Some(700)), (true, ClosedSize::Unknown), "A may cut it yet");
-        assert!(!opens.set_size(FILE, A.session, true, &size(634)), "B has written since");
+        assert!(!tells(&opens, A.session, true, 634), "B has written since");
         opens.restore(FILE, A);
         assert_eq!(
             closed(&opens, A, true, Some(634)),
@@ -498,7 +559,7 @@ mod tests {
 
     #[test]
     fn the_same_open_counts_once() {
-        let opens = Opens::default();
+        let opens = Opens::new(0);
         opens.open(FILE, A, OpenMode { write: true, size_known: true });
         opens.open(FILE, A, OpenMode { write: true, size_known: false });
         assert!(opens.is_writer(FILE, A) && opens.is_open(FILE) && !opens.is_writer(FILE, B));
@@ -508,69 +569,67 @@ mod tests {
     /// One session at a time is to tell a size that nobody knows, and what it has asked the objects before does not count.
     #[test]
     fn a_size_that_nobody_knows_is_asked_for() {
-        let opens = Opens::default();
+        let opens = Opens::new(0);
         opens.restore(FILE, A);
-        assert!(!opens.wants_size(FILE, A.session, true), "its writer will close it");
+        assert!(!asked(&opens, A.session, true), "its writer will close it");
         assert_eq!(
             closed(&opens, A, true, Some(7)),
             (true, ClosedSize::Unknown),
             "told of before the restart"
         );
-        assert!(!opens.set_size(FILE, A.session, false, &size(7)), "nobody has asked for it");
-        assert!(opens.wants_size(FILE, A.session, true) && opens.wants_size(FILE, A.session, true));
-        assert!(!opens.wants_size(FILE, B.session, false), "another one is about to tell");
-        assert!(opens.set_size(FILE, A.session, false, &size(9)));
+        assert!(!tells(&opens, A.session, false, 7), "nobody has asked for it");
+        assert!(asked(&opens, A.session, true) && asked(&opens, A.session, true));
+        assert!(!asked(&opens, B.session, false), "another one is about to tell");
+        assert!(tells(&opens, A.session, false, 9));
         // Who opens it to write meanwhile knows better.
         opens.open(FILE, B, OpenMode { write: true, size_known: false });
-        assert!(
-            !opens.set_size(FILE, A.session, false, &size(9)) && !opens.wants_size(FILE, A.session, true)
-        );
+        assert!(!tells(&opens, A.session, false, 9) && !asked(&opens, A.session, true));
         assert_eq!(closed(&opens, B, false, None), (true, ClosedSize::Unknown), "it had not been known");
-        assert!(opens.wants_size(FILE, B.session, true) && !opens.wants_size(FILE, A.session, false));
+        assert!(asked(&opens, B.session, true) && !asked(&opens, A.session, false));
         opens.ended(B.session);
-        assert!(opens.wants_size(FILE, A.session, false), "the one that was to tell is gone");
+        assert!(asked(&opens, A.session, false), "the one that was to tell is gone");
     }
 
     /// What others tell of a file does not count as long as somebody cuts it, nor what they asked the objects before he was done.
     #[test]
     fn a_cut_counts_alone() {
-        let told = |opens: &Opens, who: Opener, cut| opens.set_size(FILE, who.session, cut, &size(3));
+        let told = |opens: &Opens, who: Opener, cut| tells(opens, who.session, cut, 3);
         let writes = |opens: &Opens, who| opens.open(FILE, who, OpenMode { write: true, size_known: false });
         // Alone.
-        let opens = Opens::default();
+        let opens = Opens::new(0);
         opens.truncated(FILE, cutter(A));
-        assert!(opens.is_cut(FILE) && !opens.wants_size(FILE, B.session, true) && !told(&opens, B, false));
+        assert!(opens.is_cut(FILE) && !asked(&opens, B.session, true) && !told(&opens, B, false));
         assert!(told(&opens, A, true) && !opens.is_cut(FILE));
         assert!(!told(&opens, A, true), "it is done already");
         // Another one opens it, writes and closes meanwhile: neither counts, and the one that was cutting is asked.
         opens.truncated(FILE, cutter(A));
         writes(&opens, B);
         assert_eq!(closed(&opens, B, true, Some(7)), (true, ClosedSize::Unknown));
-        assert!(!opens.wants_size(FILE, B.session, true), "somebody cuts it");
-        assert!(!told(&opens, A, true) && opens.wants_size(FILE, A.session, true) && told(&opens, A, false));
+        assert!(!asked(&opens, B.session, true), "somebody cuts it");
+        assert!(!told(&opens, A, true) && asked(&opens, A.session, true) && told(&opens, A, false));
         // The other one closes it behind the cut: it may have asked before.
         opens.truncated(FILE, cutter(A));
         writes(&opens, B);
         assert!(!told(&opens, A, true));
         assert_eq!(closed(&opens, B, true, Some(7)), (true, ClosedSize::Unknown));
-        assert!(opens.wants_size(FILE, B.session, true));
+        assert!(asked(&opens, B.session, true));
         // Two at a time.
         opens.truncated(FILE, cutter(A));
         opens.truncated(FILE, cutter(B));
-        assert!(!told(&opens, A, true) && !opens.wants_size(FILE, A.session, true), "the other one cuts it");
-        assert!(!told(&opens, B, true) && opens.wants_size(FILE, B.session, true));
+        assert!(!told(&opens, A, true) && !asked(&opens, A.session, true), "the other one cuts it");
+        assert!(!told(&opens, B, true) && asked(&opens, B.session, true));
         // Forgotten by a restart.
         opens.was_cut(FILE, cutter(A));
         assert!(!opens.is_cut(FILE) && !told(&opens, B, false), "asked before the cut");
-        assert!(opens.wants_size(FILE, A.session, true) && told(&opens, A, false));
+        assert!(asked(&opens, A.session, true) && told(&opens, A, false));
         // Not forgotten, but what others did meanwhile is.
         opens.restore_cut(FILE, cutter(A));
-        assert!(!told(&opens, B, false) && !opens.wants_size(FILE, B.session, true));
-        assert!(!told(&opens, A, true) && opens.wants_size(FILE, A.session, true) && told(&opens, A, false));
+        assert!(!told(&opens, B, false) && !asked(&opens, B.session, true));
+        assert!(!told(&opens, A, true) && asked(&opens, A.session, true) && told(&opens, A, false));
         // Gone.
         opens.truncated(FILE, cutter(A));
         opens.ended(A.session);
-        assert!(opens.wants_size(FILE, B.session, true));
+        assert!(asked(&opens, B.session, true));
         // One that cuts what it has open tells with its close.
         writes(&opens, A);
         opens.truncated(FILE, cutter(A));

@@ -564,11 +564,11 @@ impl Client<'_> {
         self.call(msg::Open { fid, open, cred: cred.clone() })
     }
 
-    pub fn close(&self, fid: Fid, handle: u64, wrote: bool, size: Option<u64>) {
+    pub fn close(&self, fid: Fid, handle: u64, wrote: bool, size: Option<u64>) -> msg::Settled {
         let time = self.time();
         let size =
             size.map(|size| msg::SizeUpdate { size, blocks: size.div_ceil(512), mtime: time, ctime: time });
-        self.call(msg::Close { fid, handle, atime: None, size, wrote }).expect("a close does not fail");
+        self.call(msg::Close { fid, handle, atime: None, size, wrote }).expect("a close does not fail")
     }
 
     pub fn set_attr(&self, fid: Fid, cred: &Cred) -> msg::SetAttr {

@@ -216,7 +216,7 @@ impl Opens {
                 if let Some(atime) = atime {
                     self.accesses.told(fid, atime);
                 }
-                Some(Taken { transno: answered.transno, wants_size: answered.reply.wants_size })
+                Some(Taken { transno: answered.transno, question: answered.reply.asked() })
             }
             Err(error) => {
                 tracing::debug!(%fid, %error, "the MDT did not take a close");
@@ -230,8 +230,8 @@ impl Opens {
 pub(crate) struct Taken {
     /// 0 if it changed nothing.
     pub transno: Transno,
-    /// The MDT does not know the size yet.
-    pub wants_size: bool,
+    /// The MDT does not know the size yet, and asks for it.
+    pub question: Option<u64>,
 }
 
 /// Whether the mode alone permits it, whatever the caller's groups are.

@@ -359,6 +359,20 @@ wire_struct! {
         /// The MDT does not know the size, and nobody has the file open to write: the client is to ask the objects from now on, and to tell it
         /// ([`SetSize`]).
         pub wants_size: bool,
+        /// The number of that question, which comes back with the size: an answer to an earlier one does not count.
+        pub question: u64,
+    }
+}
+
+impl Settled {
+    /// The client is to tell the size, and to answer this question; 0 if it is not to.
+    pub fn asking(question: u64) -> Settled {
+        Settled { entry: None, wants_size: question != 0, question }
+    }
+
+    /// The question that the client is asked.
+    pub fn asked(&self) -> Option<u64> {
+        self.wants_size.then_some(self.question)
     }
 }
 
@@ -524,6 +538,8 @@ wire_struct! {
         /// The client has cut the file before it asked the objects. If the MDT does not know that, because it has restarted since, what others
         /// have told meanwhile may be of before the cut.
         pub cut: bool,
+        /// The question that it answers ([`Settled::question`]); 0 if it was not asked.
+        pub question: u64,
     }
 }
 

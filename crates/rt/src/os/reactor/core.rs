@@ -307,6 +307,11 @@ impl Core {
         std::mem::take(&mut *self.inbox.lock())
     }
 
+    /// Has this thread, a core's, poll a task.
+    pub(super) fn queue(task: Arc<Task>) {
+        LOCAL.with(|local| push(local, task));
+    }
+
     /// The next task of this thread's own.
     pub(super) fn next_task() -> Option<Arc<Task>> {
         LOCAL.with(|local| local.tasks.borrow_mut().pop())

@@ -32,7 +32,7 @@ impl<T> Queue<T> {
             self.passed = 0;
             return Some(task);
         }
-        self.passed = self.passed.saturating_add(1);
+        self.passed = if self.heavy.is_empty() { 0 } else { self.passed + 1 };
         self.light.pop_front()
     }
 
@@ -66,5 +66,11 @@ mod tests {
             assert!(passed <= LIGHT_MAX);
         }
         assert!(passed > 0 && !queue.is_empty());
+        // Those that passed while no heavy one waited do not count.
+        (0..2 * LIGHT_MAX).for_each(|_| queue.push(1, false));
+        while queue.pop().is_some() {}
+        queue.push(0, true);
+        queue.push(1, false);
+        assert_eq!(queue.pop(), Some(1));
     }
 }

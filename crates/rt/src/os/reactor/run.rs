@@ -124,7 +124,7 @@ impl Thread {
             let inbox = self.core.take_inbox();
             self.obey(Core::take_orders());
             self.obey(inbox.orders);
-            inbox.tasks.into_iter().for_each(|task| task.run());
+            inbox.tasks.into_iter().for_each(Core::queue);
         }
         if self.core.timers.first().is_some_and(|first| first <= Instant::now()) {
             self.core.timers.fire(Instant::now());

@@ -7,6 +7,7 @@ use proto::wire::messages::{self as msg, Close, LOCK_UPDATE, NOT_OPEN, SizeUpdat
 use proto::{Code, Timestamp};
 use service::{Done, VERSION_OF_THIS};
 
+use super::set_attr::cutter;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::{ClosedSize, OpenMode, Opener};
@@ -41,9 +42,10 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
     let Some(mut inode) = found else { return Ok(Done::unchanged(reply)) };
     let (mut changes, mut shown) = (Changes::default(), None);
     // Nobody would ever tell it: what a close says counts no more after a restart, for one, or beside other writers.
-    let wants_size = closed.size == ClosedSize::Unknown
-        && inode.nlink > 0
-        && mdt.opens.wants_size(request.fid, ctx.session().handle(), true);
+    let question = match closed.size {
+        ClosedSize::Unknown if inode.nlink > 0 => mdt.opens.ask(request.fid, ctx.session().handle(), true),
+        _ => 0,
+    };
     if closed.write {
         changes.remove(keys::open(ctx.session().client(), request.handle));
     }
@@ -63,7 +65,7 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
         }
     }
     let is_shown = shown.is_some();
-    let reply = Reply::Close(msg::Settled { entry: shown, wants_size });
+    let reply = Reply::Close(msg::Settled { entry: shown, ..msg::Settled::asking(question) });
     if changes.is_empty() {
         return Ok(Done::unchanged(reply));
     }
@@ -71,6 +73,9 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
         Ok(done) => done,
         Err(error) => {
             // Its session is over: it is closed as all that the session had.
+            if closed.cut {
+                mdt.opens.truncated(request.fid, cutter(ctx));
+            }
             mdt.opens.open(request.fid, opener, OpenMode { write: closed.write, size_known: false });
             ctx.data().opened(request.handle, request.fid);
             return Err(error);
@@ -81,7 +86,7 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
 
 /// A client has read what it had opened without the MDT. What was read before the inode changed last does not count.
 fn access(mdt: &Mdt, ctx: &Ctx, request: &Close, found: Option<Inode>) -> Outcome {
-    let settled = |entry| Reply::Close(msg::Settled { entry, wants_size: false });
+    let settled = |entry| Reply::Close(msg::Settled { entry, ..Default::default() });
     let Some(mut inode) = found.filter(|inode| inode.nlink > 0) else {
         return Ok(Done::unchanged(settled(None)));
     };
@@ -177,13 +182,13 @@ mod tests {
         assert_eq!(size(), None);
         b.close(file, crashed.handle, true, None);
         let update = |size| SizeUpdate { size, blocks: 1, mtime: a.time(), ctime: a.time() };
-        a.call(SetSize { fid: file, update: update(40), cut: false }).expect("the file exists");
+        a.call(SetSize { fid: file, update: update(40), cut: false, question: 0 }).expect("the file exists");
         assert_eq!(size(), None, "others may have written since it asked the objects");
         let cut = proto::wire::messages::SetAttr { size: Some(40), ..a.set_attr(file, &root) };
         a.call(cut).expect("root may");
-        a.call(SetSize { fid: file, update: update(40), cut: false }).expect("the file exists");
+        a.call(SetSize { fid: file, update: update(40), cut: false, question: 0 }).expect("the file exists");
         assert_eq!(size(), Some(40));
-        a.call(SetSize { fid: file, update: update(50), cut: false }).expect("the file exists");
+        a.call(SetSize { fid: file, update: update(50), cut: false, question: 0 }).expect("the file exists");
         assert_eq!(size(), Some(40), "a size that is known is not overwritten by whoever asks the objects");
     }
 

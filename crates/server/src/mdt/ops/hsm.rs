@@ -356,7 +356,7 @@ mod tests {
         other.call(cut(file)).expect("root may");
         assert_eq!(client.call(change(&client, file, HSM_BEGIN_ARCHIVE)), Err(Code::Busy));
         let update = SizeUpdate { size: 50, blocks: 1, mtime: other.time(), ctime: other.time() };
-        other.call(SetSize { fid: file, update, cut: false }).expect("it has cut the file");
+        other.call(SetSize { fid: file, update, cut: false, question: 0 }).expect("it has cut the file");
         assert_eq!(archive(&client, file).flags, flag::EXISTS | flag::ARCHIVED);
         // Somebody writes: the copy does not begin.
         let handle = write(file);

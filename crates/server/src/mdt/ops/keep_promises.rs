@@ -83,7 +83,7 @@ fn can_be_planned(told: &[Told<'_>]) -> bool {
             made.insert(create.fid);
             true
         }
-        Told::SetAttr(set) => set.size.is_none(),
+        Told::SetAttr(_) => true,
         Told::Remove(remove) => !made.contains(&remove.fid) && (place == 0 || !remove.unlink.directory),
     })
 }

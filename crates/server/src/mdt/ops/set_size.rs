@@ -10,33 +10,44 @@ use super::close::{check_size, take_size};
 use super::set_attr::cutter;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
+use crate::mdt::opens::Told;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
 
 pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outcome {
     check_size(&request.update)?;
     let _inode = mdt.names.locks.inodes(&[request.fid]);
-    let mut inode = mdt.names.inode(ctx, request.fid)?;
+    let inode = mdt.names.inode(ctx, request.fid)?;
     if inode.kind() != FileKind::File {
         return Err(Code::Invalid.into());
     }
     // Behind this nothing is carried out again from its start.
     ctx.need(&[(request.fid, LOCK_UPDATE)])?;
-    let session = ctx.session().handle();
-    let is_cutting = mdt.opens.is_cut_by(request.fid, session);
-    if request.cut && !is_cutting {
+    let is_cutting = mdt.opens.is_cut_by(request.fid, ctx.session().handle());
+    // One of this process may come back when others have told already.
+    if request.cut && (!is_cutting || inode.size_known) {
         return forget(mdt, ctx, inode);
     }
-    // It tells behind its own cuts, whatever made it tell.
-    let cut = request.cut || is_cutting;
-    // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
-    let counts = mdt.opens.set_size(request.fid, session, cut, &request.update);
+    let done = take(mdt, ctx, request, (inode, is_cutting));
+    if done.is_err() && is_cutting {
+        // Its session is over: what it cuts goes with that.
+        mdt.opens.truncated(request.fid, cutter(ctx));
+    }
+    done
+}
+
+/// The session was asked, or cuts the file as far as the MDT knows.
+fn take(mdt: &Mdt, ctx: &Ctx, request: &SetSize, (mut inode, is_cutting): (Inode, bool)) -> Outcome {
+    let session = ctx.session().handle();
     let mut changes = Changes::default();
     if is_cutting {
         changes.remove(keys::cut(ctx.session().client(), request.fid));
     }
+    // It tells behind its own cuts, whatever made it tell.
+    let told = if is_cutting { Told::Cut } else { Told::Asked(request.question) };
+    // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
+    let counts = mdt.opens.set_size(request.fid, session, told, &request.update);
     if inode.size_known || !counts {
-        let wants_size = !inode.size_known && mdt.opens.wants_size(request.fid, session, cut);
-        return answer(mdt, ctx, changes, wants_size);
+        return answer(mdt, ctx, changes, question(mdt, &inode, session, is_cutting));
     }
     take_size(&mut inode, &request.update);
     // A copy of what was there before the objects were cut is an old one.
@@ -44,7 +55,7 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
     inode.version = VERSION_OF_THIS;
     changes.put_inode(&inode, LOCK_UPDATE);
     mdt.tell(&mut changes, Kind::ModifyTime, inode.fid, |record| record);
-    let settled = msg::Settled { entry: Some(inode.entry()), wants_size: false };
+    let settled = msg::Settled { entry: Some(inode.entry()), ..Default::default() };
     let done = mdt.commit(ctx, changes, Reply::SetSize(settled))?;
     mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
 }
@@ -64,13 +75,17 @@ fn forget(mdt: &Mdt, ctx: &Ctx, mut inode: Inode) -> Outcome {
     // There may be one of which memory had no room for.
     changes.remove(keys::cut(ctx.session().client(), fid));
     mdt.opens.was_cut(fid, cutter(ctx));
-    let wants_size = !inode.size_known && mdt.opens.wants_size(fid, session, true);
-    answer(mdt, ctx, changes, wants_size)
+    answer(mdt, ctx, changes, question(mdt, &inode, session, true))
+}
+
+/// Asks the session for the size, if it is not known: see [`crate::mdt::opens::Opens::ask`].
+fn question(mdt: &Mdt, inode: &Inode, session: u64, takes_over: bool) -> u64 {
+    if inode.size_known { 0 } else { mdt.opens.ask(inode.fid, session, takes_over) }
 }
 
 /// The size stays as it is.
-fn answer(mdt: &Mdt, ctx: &Ctx, changes: Changes, wants_size: bool) -> Outcome {
-    let reply = Reply::SetSize(msg::Settled { wants_size, ..Default::default() });
+fn answer(mdt: &Mdt, ctx: &Ctx, changes: Changes, question: u64) -> Outcome {
+    let reply = Reply::SetSize(msg::Settled::asking(question));
     if changes.is_empty() { Ok(Done::unchanged(reply)) } else { mdt.commit(ctx, changes, reply) }
 }
 
@@ -82,9 +97,13 @@ mod tests {
     use super::*;
     use crate::mdt::testing::{Client, World};
 
-    fn tell(client: &Client<'_>, fid: Fid, size: u64, cut: bool) -> Settled {
+    fn tell(client: &Client<'_>, fid: Fid, size: u64, told: Told) -> Settled {
         let update = SizeUpdate { size, blocks: 1, mtime: client.time(), ctime: client.time() };
-        client.call(SetSize { fid, update, cut }).expect("the file exists")
+        let (cut, question) = match told {
+            Told::Cut => (true, 0),
+            Told::Asked(question) => (false, question),
+        };
+        client.call(SetSize { fid, update, cut, question }).expect("the file exists")
     }
 
     /// The clients of before a restart are there again, and have nothing to replay.
@@ -102,9 +121,8 @@ mod tests {
         client.attr(file).map(|attr| attr.size_known.then_some(attr.size)).expect("it exists")
     }
 
-    /// One has cut the file and is not done with its objects. The MDT restarts, another one writes, and is asked what it has written.
-    #[test]
-    fn a_cut_is_known_after_a_restart() {
+    /// A file of 100 bytes that `a` is about to cut at 40; the MDT restarts, and both are there again.
+    fn cut_and_restarted(check: impl FnOnce(&World, [&Client<'_>; 2], Fid)) {
         let world = World::without_locks();
         let (a, b) = (world.client(1), world.client(2));
         let root = Cred::root();
@@ -116,34 +134,70 @@ mod tests {
         let (boot, xid) = (world.store.boot(), a.xid().max(b.xid()));
         let world = world.crash();
         let [a, b] = &reconnected(&world, boot, xid);
-        let opened = b.open(file, OPEN_WRITE, &root).expect("root may");
-        b.close(file, opened.handle, true, Some(100));
-        assert_eq!(size(b, file), None, "somebody cuts it");
-        assert!(!tell(b, file, 100, false).wants_size);
-        assert_eq!((size(b, file), world.keys(keys::CUT)), (None, 1));
-        assert!(tell(a, file, 40, true).wants_size, "it may have asked before the other one wrote");
-        assert_eq!((size(b, file), world.keys(keys::CUT)), (None, 0));
-        tell(b, file, 100, false);
-        assert_eq!(size(b, file), None, "another one is asked");
-        assert!(!tell(a, file, 40, false).wants_size);
-        assert_eq!(size(b, file), Some(40));
+        check(&world, [a, b], file);
     }
 
-    /// The MDT can know of so many alone: whoever says that it has cut another one is believed.
+    /// Another one writes, and is asked what it has written.
+    #[test]
+    fn a_cut_is_known_after_a_restart() {
+        cut_and_restarted(|world, [a, b], file| {
+            let opened = b.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
+            assert!(!b.close(file, opened.handle, true, Some(100)).wants_size, "somebody cuts it");
+            assert!(!tell(b, file, 100, Told::Asked(0)).wants_size);
+            assert_eq!((size(b, file), world.keys(keys::CUT)), (None, 1));
+            let asked = tell(a, file, 40, Told::Cut).asked();
+            let question = asked.expect("it may have asked before the other one wrote");
+            assert_eq!((size(b, file), world.keys(keys::CUT)), (None, 0));
+            tell(b, file, 100, Told::Asked(question));
+            assert_eq!(size(b, file), None, "another one is asked");
+            let again = tell(a, file, 100, Told::Asked(question - 1)).asked();
+            assert_eq!(size(b, file), None, "something else was asked");
+            let question = again.expect("it is asked once more");
+            assert!(!tell(a, file, 40, Told::Asked(question)).wants_size);
+            assert_eq!(size(b, file), Some(40));
+        });
+    }
+
+    /// It has the file open, and tells with its close. That does not count for a handle of before the restart, and ends the cut.
+    #[test]
+    fn a_close_ends_a_cut_of_before_a_restart() {
+        let world = World::without_locks();
+        let (a, b) = (world.client(1), world.client(2));
+        let root = Cred::root();
+        let file = a.file(Fid::ROOT, "f");
+        let opened = a.open(file, OPEN_WRITE, &root).expect("root may");
+        a.call(SetAttr { size: Some(40), ..a.set_attr(file, &root) }).expect("root may");
+        world.sync();
+        let (boot, xid) = (world.store.boot(), a.xid().max(b.xid()));
+        let world = world.crash();
+        let [a, _] = &reconnected(&world, boot, xid);
+        let asked = a.close(file, opened.handle, true, Some(40)).asked().expect("it does not count");
+        assert_eq!((size(a, file), world.keys(keys::CUT)), (None, 0));
+        tell(a, file, 40, Told::Asked(asked));
+        assert_eq!(size(a, file), Some(40));
+    }
+
+    /// The MDT can know of so many alone, and hears of one of its process late: whoever says that it has cut another one is believed.
     #[test]
     fn a_cut_that_was_not_known_counts_more_than_what_was_told_since() {
         let world = World::without_locks();
         let (a, b) = (world.client(1), world.client(2));
         let file = a.file(Fid::ROOT, "f");
-        let opened = b.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
-        b.close(file, opened.handle, true, Some(100));
-        assert_eq!(size(&b, file), Some(100));
-        assert!(tell(&a, file, 40, true).wants_size, "as if it had been cut just now");
-        assert_eq!(size(&a, file), None);
-        tell(&b, file, 100, false);
-        assert_eq!(size(&a, file), None, "asked before that");
-        assert!(!tell(&a, file, 40, false).wants_size);
-        assert_eq!(size(&a, file), Some(40));
+        for is_restored in [false, true] {
+            let opened = b.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
+            b.close(file, opened.handle, true, Some(100));
+            assert_eq!(size(&b, file), Some(100));
+            if is_restored {
+                let cutter = crate::mdt::cuts::Cutter { session: a.session(), client: ClientId(1) };
+                world.target.handler().opens.restore_cut(file, cutter);
+            }
+            let asked = tell(&a, file, 40, Told::Cut).asked().expect("as if it had been cut just now");
+            assert_eq!(size(&a, file), None);
+            tell(&b, file, 100, Told::Asked(asked));
+            assert_eq!(size(&a, file), None, "asked before that");
+            assert!(!tell(&a, file, 40, Told::Asked(asked)).wants_size);
+            assert_eq!(size(&a, file), Some(40));
+        }
     }
 
     /// What the store knows of a cut goes with the word of whoever cut, with its close, with the file and with the client.
@@ -159,7 +213,7 @@ mod tests {
         };
         let told = cut(&a, "told");
         assert_eq!(world.keys(keys::CUT), 1);
-        tell(&a, told, 40, true);
+        tell(&a, told, 40, Told::Cut);
         assert_eq!((size(&a, told), world.keys(keys::CUT)), (Some(40), 0));
         let opened = a.open(told, OPEN_WRITE, &root).expect("root may");
         a.call(SetAttr { size: Some(50), ..a.set_attr(told, &root) }).expect("root may");

@@ -360,7 +360,7 @@ impl Actor {
         let Some(size) = told else { return };
         let update = msg::SizeUpdate { size, blocks: 1, mtime: time, ctime: time };
         let asked = self.begin();
-        let answer = self.call(slot, msg::SetSize { fid, update, cut: false }).await;
+        let answer = self.call(slot, msg::SetSize { fid, update, cut: false, question: 0 }).await;
         self.settled(slot, asked, fid, answer).await;
     }
 

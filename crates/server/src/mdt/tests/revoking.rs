@@ -263,7 +263,7 @@ fn a_told_size_calls_back() {
     a.call(truncate).expect("root may");
     tree.keep(&b);
     let update = msg::SizeUpdate { size: 5, blocks: 0, mtime: a.time(), ctime: a.time() };
-    let tell = msg::SetSize { fid: tree.file, update, cut: false };
+    let tell = msg::SetSize { fid: tree.file, update, cut: false, question: 0 };
     a.call(tell.clone()).expect("nobody writes");
     assert_eq!(called(&world, b.session()), [(tree.file, LOCK_UPDATE)]);
     a.call(tell).expect("it is known already");
