@@ -909,7 +909,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
 fn flock_replies() -> Vec<(&'static str, Reply)> {
     let lock = FlockLock { start: 4097, end: 8191, mode: FLOCK_READ, pid: 4711, own: true };
     vec![
-        ("KeepPromises", Reply::KeepPromises(PromisesKept { kept: kept() })),
+        ("KeepPromises", Reply::KeepPromises(PromisesKept { kept: kept(), most: 32 })),
         ("Flock", Reply::Flock(Flocked { state: FLOCK_WAITING, change: 0x7172 })),
         ("FlockWait", Reply::FlockWait(Flocked { state: FLOCK_GRANTED, change: 0x7173 })),
         ("FlockCancel", Reply::FlockCancel(Flocked { state: FLOCK_CANCELLED, change: 0x7174 })),

@@ -10,6 +10,7 @@ mod allocate;
 mod alone;
 mod away;
 mod bits;
+mod bursts;
 mod changelog;
 mod context;
 mod cuts;
@@ -70,6 +71,7 @@ use crate::{Counts, Held, accounts};
 pub use bits::LockCounts;
 pub use lfsck::namespace::Check as NamespaceCheck;
 
+use bursts::Bursts;
 use changelog::Changelog;
 use context::Ctx;
 use export::Export;
@@ -107,6 +109,7 @@ pub struct Mdt {
     names: Names,
     grants: Grants,
     sharing: Sharing,
+    bursts: Bursts,
     opens: Opens,
     flocks: Flocks,
     sequences: Arc<Sequences>,
@@ -140,6 +143,7 @@ impl Handler for Mdt {
             names: Names::new(&store),
             grants: Grants::new(&env),
             sharing: Sharing::new(store.clone()),
+            bursts: Bursts::default(),
             opens: Opens::new(store.boot()),
             flocks: Flocks::new(store.boot()),
             sequences,

@@ -12,7 +12,7 @@ mod tell;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use proto::limits::ALONE_STATED_MAX;
 use proto::wire::messages::{self as msg, BitLock, CancelBits, Created, LOCK_ALONE, RestateAlone};
@@ -48,6 +48,8 @@ pub(crate) struct Ahead {
     forgetting: Pending,
     kept: AtomicU64,
     broken: AtomicU64,
+    /// How many promises the MDT takes in one request; 0 if it has said nothing.
+    most: AtomicUsize,
     /// What was told and the MDT has not done.
     pub(crate) losses: Losses,
 }
@@ -157,6 +159,7 @@ impl Ahead {
             forgetting: Pending::default(),
             kept: AtomicU64::new(0),
             broken: AtomicU64::new(0),
+            most: AtomicUsize::new(0),
             losses: Losses::default(),
         }
     }

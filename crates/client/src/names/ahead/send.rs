@@ -20,9 +20,6 @@ use crate::{Error, Forget, Result};
 
 /// How long a promise may wait for others to travel with.
 const GATHER_TIME: Duration = Duration::from_millis(10);
-/// Promises in one request. The MDT carries a request out at a stretch, and others wait for that: [`PROMISES_MAX`] are 4 ms of a processor.
-const TOGETHER_MAX: usize = 32;
-const _: () = assert!(TOGETHER_MAX <= PROMISES_MAX);
 /// Promises in one request, in bytes; one is always taken.
 const BYTES_MAX: usize = 256 << 10;
 /// What of a promise has the same size in all of them, in bytes, and an object of its layout.
@@ -41,6 +38,7 @@ impl Ahead {
     /// The promises that go next; `None` if there are none.
     async fn until_due(&self) -> Option<Vec<Promise>> {
         let begun = self.rt.now();
+        let most = self.most_together();
         loop {
             let left = GATHER_TIME.saturating_sub(self.rt.now() - begun);
             {
@@ -50,12 +48,20 @@ impl Ahead {
                     state.is_sending = false;
                     return None;
                 }
-                if count >= TOGETHER_MAX || left.is_zero() || self.targets.pending.is_waited_for() {
-                    let count = travel_together(state.waiting.iter());
+                if count >= most || left.is_zero() || self.targets.pending.is_waited_for() {
+                    let count = travel_together(state.waiting.iter(), most);
                     return Some(state.waiting.drain(..count).collect());
                 }
             }
             let _ = self.rt.timeout(left, self.targets.pending.hurried()).await;
+        }
+    }
+
+    /// How many the MDT takes in one request as long as others ask for something, too.
+    fn most_together(&self) -> usize {
+        match self.most.load(Ordering::Relaxed) {
+            0 => PROMISES_MAX,
+            most => most.min(PROMISES_MAX),
         }
     }
 
@@ -68,6 +74,7 @@ impl Ahead {
         let answer = OfJob::new(job, asking).await;
         let (kept, transno): (Vec<Result<Kept>>, Transno) = match answer {
             Ok(Answered { reply, transno, .. }) => {
+                self.most.store(reply.most as usize, Ordering::Relaxed);
                 let kept: Vec<Result<Kept>> = reply.kept.into_iter().map(refused).collect();
                 due.iter().zip(&kept).for_each(|(told, kept)| log_refusal(&told.promise, kept));
                 (kept, transno)
@@ -181,12 +188,12 @@ impl Ahead {
 }
 
 /// How many of them go into one request: of one job and session, not too many bytes, and nothing goes that the same request makes or empties.
-fn travel_together<'a>(mut waiting: impl Iterator<Item = &'a Promise>) -> usize {
+fn travel_together<'a>(mut waiting: impl Iterator<Item = &'a Promise>, most: usize) -> usize {
     let Some(first) = waiting.next() else { return 0 };
     let made_by = |told: &Promise| told.promise.create.as_ref().map(|create| create.fid);
     let mut made: BTreeSet<Fid> = made_by(first).into_iter().collect();
     let mut bytes = bytes_of(first);
-    let rest = waiting.take(TOGETHER_MAX - 1).take_while(|told| {
+    let rest = waiting.take(most - 1).take_while(|told| {
         bytes += bytes_of(told);
         made.extend(made_by(told));
         let goes = told.promise.remove.as_ref();

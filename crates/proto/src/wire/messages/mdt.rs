@@ -211,6 +211,9 @@ wire_struct! {
     pub struct PromisesKept {
         /// As many, in the same order.
         pub kept: Vec<Kept>,
+        ;
+        /// How many the client's next request is to have at most, so that others are served in between; 0 if nothing is said.
+        pub most: u32,
     }
 }
 

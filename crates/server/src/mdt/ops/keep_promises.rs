@@ -116,13 +116,15 @@ fn keep(mdt: &Mdt, ctx: &Ctx, told: Vec<Told<'_>>) -> Outcome {
     let kept = planned
         .iter()
         .map(|step| Kept { status: step.as_ref().err().map_or(0, |code| code.to_u32()), ..Kept::default() });
-    let reply = Reply::KeepPromises(PromisesKept { kept: kept.collect() });
+    let reply = Reply::KeepPromises(PromisesKept { kept: kept.collect(), most: 0 });
     let changes = ctx.take_changes();
     let mut done = if changes.is_empty() { Done::unchanged(reply) } else { mdt.commit(ctx, changes, reply)? };
     // What is said from here on is not said again to a client that asks again.
     ctx.record(&mut done);
     if let Reply::KeepPromises(reply) = &mut done.reply {
         tell_spreads(mdt, &planned, reply);
+        reply.most =
+            u32::try_from(mdt.bursts.share(ctx.session().handle(), mdt.rt.now())).unwrap_or(u32::MAX);
         let steps = planned.into_iter().zip(&mut reply.kept);
         steps.filter_map(|(step, kept)| Some((step.ok()?, kept))).for_each(|(step, kept)| {
             committed(mdt, ctx, step, kept);
