@@ -17,7 +17,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use rt::BoxFuture;
+use rt::{BoxFuture, Rt};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -334,7 +334,7 @@ async fn register_as_owner(
             hub.rt().sleep(LOSS_PAUSE).await;
         }
     };
-    match race(register(mgs, label, config, store), lost).await {
+    match race(register((mgs, hub.rt()), label, config, store), lost).await {
         Either::First(Ok(told)) => Ok(told),
         Either::First(Err(code)) => Err(StartError::Refused { target: label.target, code }),
         Either::Second(error) => Err(StartError::Store { path: config.path.clone(), error }),
@@ -342,7 +342,12 @@ async fn register_as_owner(
 }
 
 /// Tells the MGS of the target; waits until it answers, and says whether clients hear of it.
-async fn register(mgs: &Arc<Import>, label: &Label, config: &Config, store: &Store) -> Result<bool, Code> {
+async fn register(
+    (mgs, rt): (&Arc<Import>, &Rt),
+    label: &Label,
+    config: &Config,
+    store: &Store,
+) -> Result<bool, Code> {
     let mut nids = config.nids.clone();
     // Where it is, and then where else it may be.
     nids.extend(label.service.iter().filter(|nid| !config.nids.contains(nid)).cloned());
@@ -357,10 +362,17 @@ async fn register(mgs: &Arc<Import>, label: &Label, config: &Config, store: &Sto
         replaces: service::replaced::waits(store),
         stands_in: label.service.first().is_some_and(|first| !config.nids.contains(first)),
     };
-    match mgs.call(register).await {
-        Ok(registered) => Ok(registered.reply.told),
-        Err(RpcError::Refused(code)) => Err(code),
-        Err(RpcError::Closed) => Err(Code::NoSession),
+    loop {
+        match mgs.call(register.clone()).await {
+            Ok(registered) => return Ok(registered.reply.told),
+            // Its disk fails: it starts again with what is durable there, or somebody mends that.
+            Err(RpcError::Refused(Code::Io)) => {
+                tracing::warn!(target = %label.target, "the MGS cannot register the target, because its disk fails: it is asked again");
+                rt.sleep(LOSS_PAUSE).await;
+            }
+            Err(RpcError::Refused(code)) => return Err(code),
+            Err(RpcError::Closed) => return Err(Code::NoSession),
+        }
     }
 }
 

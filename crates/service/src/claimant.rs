@@ -65,10 +65,13 @@ impl Claimant {
     /// Comes back when the MGS has made durable how far the target is now; it is asked until it answers. Gives the number of targets that
     /// had its index before.
     pub async fn note(&self) -> Result<u32, Unclaimed> {
+        let mut warned = false;
         loop {
             let asked = self.hub.ask(TargetId::MGS, Role::Server, &self.mgs, self.claim(), PATIENCE).await;
             match asked {
                 Ok(claimed) => return Ok(claimed.replaced),
+                // Its disk fails: it starts again with what is durable there, or somebody mends that.
+                Err(AskError::Refused(Code::Io)) => warn_once(&mut warned, self.store.label().target),
                 Err(AskError::Refused(code)) if code != Code::TryAgain && code != Code::NotHere => {
                     return Err(Unclaimed::Refused(code));
                 }
@@ -82,6 +85,12 @@ impl Claimant {
     /// The same at the end, when nothing more comes; if the MGS is away, it does not matter.
     pub async fn note_last(&self) {
         let _ = self.hub.ask(TargetId::MGS, Role::Server, &self.mgs, self.claim(), LAST_PATIENCE).await;
+    }
+}
+
+fn warn_once(warned: &mut bool, target: TargetId) {
+    if !std::mem::replace(warned, true) {
+        tracing::warn!(%target, "the MGS cannot keep that the target starts, because its disk fails: it is asked again");
     }
 }
 

@@ -9,7 +9,7 @@ use proto::wire::messages::SetAttr;
 use crate::data::{FileRef, Resize, Span};
 use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
-use crate::{Allocation, AttrChange, Caller, Error, Handle, Result, TimeSet};
+use crate::{Allocation, AttrChange, Caller, Error, Forget, Handle, Result, TimeSet};
 
 impl OpenFiles {
     /// fallocate. Space that was reserved is there for later writes to it, however full the OSTs are then; behind the
@@ -33,7 +33,12 @@ impl OpenFiles {
             false => None,
         };
         let has_grown = !keep_size && self.grow(&open, file, end).await?;
-        self.reserve_range(&open, file, offset..end, zero).await?;
+        let reserved = self.reserve_range(&open, file, offset..end, zero).await;
+        if reserved.is_err() && has_grown {
+            // The kernel learns a new size from what succeeds alone.
+            self.names.meta.kernel.copies.forget(vec![Forget::SizeAndTimes(open.fid)]).await;
+        }
+        reserved?;
         if !has_grown {
             // As on local file systems, the times change even where nothing of the data does.
             let change = AttrChange { mtime: Some(TimeSet::Now), ..AttrChange::default() };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -28,11 +29,17 @@ fn connected(session: u64) -> Reply {
 /// Tells a configuration that does not change.
 pub struct Mgs {
     pub osts: u32,
+    /// So many claims and registrations fail, in turns, as if its disk did.
+    pub failures: AtomicU32,
 }
 
 impl Service for Mgs {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
+            let is_kept = matches!(call.request, Request::Claim(_) | Request::Register(_));
+            if is_kept && self.fails() {
+                return Answer::refuse(Code::Io);
+            }
             let reply = match call.request {
                 Request::Connect(_) => connected(1),
                 Request::Claim(_) => Reply::Claim(msg::Claimed { replaced: 0 }),
@@ -57,6 +64,13 @@ impl Service for Mgs {
 }
 
 impl Mgs {
+    /// Every other time, as long as it is to.
+    fn fails(&self) -> bool {
+        let left = self.failures.load(Ordering::Relaxed);
+        self.failures.store(left.saturating_sub(1), Ordering::Relaxed);
+        left % 2 == 1
+    }
+
     fn config(&self) -> Config {
         let entry = |target: TargetId| TargetEntry {
             target,

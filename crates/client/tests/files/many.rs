@@ -1,9 +1,11 @@
 //! As many OSTs as a large site has, and more than Lustre's table of devices had room for.
 
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use proto::TargetId;
+use proto::{Fid, TargetId};
 
+use crate::fake::Mgs;
 use crate::world::{World, create_on};
 
 /// Polls that a mount takes, a session with each OST, and a change of the configuration.
@@ -85,4 +87,16 @@ fn statistics_of_many_sessions_can_be_given_up() {
     let off = client.admin().session_stats_bytes();
     println!("statistics of {OSTS} sessions: {on} bytes, {off} when they are switched off");
     assert!(on > 1000 * OSTS as usize && off == 0, "{on} and {off}");
+}
+
+/// A target that starts while the disk of the MGS fails was refused, and nobody tried it again.
+#[test]
+fn a_target_that_the_mgs_cannot_keep_asks_again() {
+    for failures in [1, 3, 4, 9] {
+        let world = World::with_mgs(1, Mgs { osts: 1, failures: AtomicU32::new(failures) });
+        let client = world.mount();
+        world.run(async {
+            client.names().getattr(Fid::ROOT).await.expect("the MDT is served");
+        });
+    }
 }

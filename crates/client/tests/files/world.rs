@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use bytes::Bytes;
 use client::{Caller, Client, Handle, Limits, OpenFlags};
@@ -63,10 +64,16 @@ async fn start_again(hub: &Hub, nid: &Nid, targets: Vec<TargetId>) -> Vec<server
 impl World {
     /// A real MDT, and an MGS and OSTs that the test controls.
     pub fn new(seed: u64, osts: u32) -> World {
+        World::with_mgs(seed, Mgs { osts, failures: AtomicU32::new(0) })
+    }
+
+    /// The same with this MGS.
+    pub fn with_mgs(seed: u64, mgs: Mgs) -> World {
         let sim = Sim::new(Options { seed, ..Options::default() });
         let rt = sim.rt("all");
         let hub = Hub::new(rt.clone(), fsname(), keys());
-        hub.serve(TargetId::MGS, Arc::new(Mgs { osts }));
+        let osts = mgs.osts;
+        hub.serve(TargetId::MGS, Arc::new(mgs));
         let osts: Vec<Arc<Ost>> = (0..osts).map(|_| Ost::new(rt.clone())).collect();
         for (index, ost) in (0..).zip(&osts) {
             hub.serve(TargetId::ost(index), ost.clone());
