@@ -220,7 +220,7 @@ t_on_mdt() {
   # What the cases before have left to be told is told.
   down >/dev/null
   up >/dev/null
-  asked() { "$(dirname "$WEFT")/lctl" get_param -n 'obdfilter.*.stats' | awk '$1 ~ /^(read|write|getattr|punch)$/ { n += $2 } END { print n + 0 }'; }
+  asked() { "$(dirname "$WEFT")/lctl" get_param -n "obdfilter.$fsname-*.stats" | awk '$1 ~ /^(read|write|getattr|punch)$/ { n += $2 } END { print n + 0 }'; }
   before=$(asked)
   for n in $(seq 50); do head -c 3901 /dev/urandom > "$dom/small$n"; done
   sync "$dom/small50"
@@ -242,18 +242,18 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
   # An operator bounds what new files have there; those that are there stay as they are.
   local lctl
   lctl=$(dirname "$WEFT")/lctl
-  [ "$("$lctl" get_param -n 'lod.*.dom_stripesize')" = 1048576 ]
-  must_fail 22 "$lctl" set_param 'lod.*.dom_stripesize=65537'
-  must_fail 22 "$lctl" set_param 'lod.*.dom_stripesize=2097152'
+  [ "$("$lctl" get_param -n "lod.$fsname-*.dom_stripesize")" = 1048576 ]
+  must_fail 22 "$lctl" set_param "lod.$fsname-*.dom_stripesize=65537"
+  must_fail 22 "$lctl" set_param "lod.$fsname-*.dom_stripesize=2097152"
   mkdir "$dom/bound"
   "$LFS" setstripe -E 256K -L mdt -E -1 -c 2 "$dom/bound"
   ends() { rm -f "$dom/bound/f"; : > "$dom/bound/f"; [ "$("$LFS" getstripe -E "$dom/bound/f" | tr '\n' ' ')" = "$1" ]; }
   ends "262144 EOF "
-  "$lctl" set_param 'lod.*.dom_stripesize=131072'
+  "$lctl" set_param "lod.$fsname-*.dom_stripesize=131072"
   until_true 5 ends "131072 EOF "
   head -c 300000 /dev/urandom | tee "$work/bound" > "$dom/bound/f"
   cmp "$work/bound" "$dom/bound/f"
-  "$lctl" set_param 'lod.*.dom_stripesize=0'
+  "$lctl" set_param "lod.$fsname-*.dom_stripesize=0"
   # A file of one component is shown as one without any.
   until_true 5 ends ""
   [ "$("$LFS" getstripe -L -c "$dom/bound/f" | tr -d ' \n')" = lmm_stripe_count:2lmm_pattern:raid0 ]
