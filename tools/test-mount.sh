@@ -261,7 +261,7 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
   down
   up
   ends ""
-  "$lctl" set_param 'lod.*.dom_stripesize=1048576'
+  "$lctl" set_param "lod.$fsname-*.dom_stripesize=1048576"
   until_true 5 ends "262144 EOF "
   rm -r "$dom/bound"
   # Across the border, and with the caches of client and kernel gone.
