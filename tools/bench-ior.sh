@@ -17,6 +17,7 @@ ior=${1:?the program ior}
 rounds=${2:-3}
 mib=${3:-256}
 fsname=wi$((RANDOM % 9000 + 1000))
+ior_fsnames=("$fsname" "$two_fsname")
 leave() {
   "$WEFT" down "$work/up" >/dev/null 2>&1
   two_down

@@ -2,14 +2,17 @@
 
 lctl() { in_two timeout 60 "$(dirname "$WEFT")/lctl" "$@" >/dev/null || echo "lctl $*: status $?" >&2; }
 
-# cold: nothing of the files is in memory afterwards. Clients (lctl reaches both mounts) that give their locks back give up what they read, and
-# what the kernel has of these files; with room for 4 MiB only they give up what is left. Servers keep data in nothing but the kernel's page cache,
-# which is dropped with that of the plain directory.
+# cold: nothing of the files is in memory afterwards. The mounts of the file systems in `ior_fsnames` (the one of lib-two.sh if not said) give
+# their locks back, and with them what they read and what the kernel has of these files; with room for 4 MiB only they give up what is left.
+# Servers keep data in nothing but the kernel's page cache, which is dropped with that of the plain directory.
 cold() {
+  local name
   sync
-  lctl set_param 'ldlm.namespaces.*-osc-*.lru_size=clear' 'ldlm.namespaces.*-mdc-*.lru_size=clear'
-  lctl set_param 'llite.*.max_cached_mb=4'
-  lctl set_param 'llite.*.max_cached_mb=512'
+  for name in "${ior_fsnames[@]:-$two_fsname}"; do
+    lctl set_param "ldlm.namespaces.$name-*-osc-*.lru_size=clear" "ldlm.namespaces.$name-*-mdc-*.lru_size=clear"
+    lctl set_param "llite.$name-*.max_cached_mb=4"
+    lctl set_param "llite.$name-*.max_cached_mb=512"
+  done
   sync
   echo 3 > /proc/sys/vm/drop_caches
 }
