@@ -215,11 +215,6 @@ impl Import {
         self.driver.set_checksums(on);
     }
 
-    /// See [`Import::set_checksums`].
-    pub fn has_checksums(&self) -> bool {
-        self.driver.has_checksums()
-    }
-
     /// How the frames of the connection are protected; `None` without one.
     pub fn protection(&self) -> Option<Protection> {
         self.driver.look_at(|state| match &state.carrier {

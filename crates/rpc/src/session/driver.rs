@@ -135,14 +135,9 @@ impl Driver {
         self.unchecked.store(!on, Ordering::Relaxed);
     }
 
-    /// See [`crate::Import::has_checksums`].
-    pub(crate) fn has_checksums(&self) -> bool {
-        !self.unchecked.load(Ordering::Relaxed)
-    }
-
     /// The header as it goes to another process.
     pub(crate) fn outward(&self, mut header: Header) -> Header {
-        if !self.has_checksums() {
+        if self.unchecked.load(Ordering::Relaxed) {
             header.flags |= FLAG_UNCHECKED;
         }
         header
