@@ -27,6 +27,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 const ROOT: u64 = 1;
 /// Seconds for which the kernel may believe an answer.
 const VALID: u64 = 3600;
+/// As a weft mount opens what is written to: past the kernel's page cache (`FOPEN_DIRECT_IO`, `FOPEN_PARALLEL_DIRECT_WRITES`).
+const PAST_THE_CACHE: u32 = 1 | 1 << 6;
+
 /// Parts of the table, each behind a lock of its own.
 const PARTS: usize = 64;
 
@@ -116,9 +119,12 @@ impl Null {
             }
             Operation::Create { name, mode, .. } => {
                 let entry = self.make(node, name, mode | libc::S_IFREG)?;
-                Ok(Answer::Created(entry, OpenOut::default()))
+                Ok(Answer::Created(entry, OpenOut { open_flags: PAST_THE_CACHE, ..OpenOut::default() }))
             }
             Operation::Unlink { name } | Operation::RmDir { name } => self.remove(node, name),
+            Operation::Open { flags, .. } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY => {
+                Ok(Answer::Opened(OpenOut { open_flags: PAST_THE_CACHE, ..OpenOut::default() }))
+            }
             Operation::Open { .. } | Operation::OpenDir { .. } => Ok(Answer::Opened(OpenOut::default())),
             Operation::Write(write) => {
                 let len = write.data.len() as u64;

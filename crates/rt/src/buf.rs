@@ -1,12 +1,14 @@
 //! Memory for I/O: aligned so that a disk can take it without a copy.
 //!
 //! Large buffers are recycled through a bounded free list of the process. Fresh memory costs a page fault every
-//! 4 KiB, which at the speed of a disk is more than the I/O itself.
+//! 4 KiB, which at the speed of a disk is more than the I/O itself. The largest ones lie in [huge pages](crate::huge).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+
+use crate::huge::Piece;
 
 /// Alignment of the memory, offsets and lengths that a disk can take without a copy, in bytes.
 pub const ALIGN: usize = 4096;
@@ -14,6 +16,9 @@ pub const ALIGN: usize = 4096;
 const RECYCLED_BYTES_MIN: usize = 16 << 10;
 /// Largest buffer that is recycled, in bytes.
 const RECYCLED_BYTES_MAX: usize = 4 << 20;
+/// Smallest buffer that lies in huge pages, in bytes. Smaller ones are copied more often than a disk sees them, and a slab that stays for one
+/// of them would waste more.
+const HUGE_BYTES_MIN: usize = 512 << 10;
 /// Sizes of recycled buffers: the powers of two from the smallest to the largest.
 const CLASSES: usize = (RECYCLED_BYTES_MAX / RECYCLED_BYTES_MIN).ilog2() as usize + 1;
 /// Most memory that waits in the free list of one size, in bytes.
@@ -23,7 +28,7 @@ const FREE_PART: u64 = 16;
 
 /// Free memory by size. It is part of the allocator, and like it has no owner within the process; what a buffer
 /// holds never depends on it.
-static FREE: [Mutex<Vec<Vec<u8>>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
+static FREE: [Mutex<Vec<Memory>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
 /// What is in the lists, and the most that may be, in bytes.
 static FREE_BYTES: AtomicUsize = AtomicUsize::new(0);
 static FREE_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -41,9 +46,70 @@ pub(crate) fn set_limit(limit: u64) {
     }
 }
 
+/// What a buffer lies in.
+enum Memory {
+    /// It has [`ALIGN`] bytes more than the buffer may take, so that there is an aligned start.
+    Plain(Vec<u8>),
+    Huge(Piece),
+}
+
+impl Memory {
+    /// Zeroed, for a buffer of `bytes`. Pieces that came with it go to the free list.
+    fn fresh(bytes: usize) -> Memory {
+        if !(HUGE_BYTES_MIN..=RECYCLED_BYTES_MAX).contains(&bytes) {
+            return Memory::Plain(vec![0u8; bytes + ALIGN]);
+        }
+        let mut pieces = Piece::fresh(bytes).map(Memory::Huge);
+        let first = pieces.next().expect("a slab has a piece");
+        pieces.for_each(Memory::give_back);
+        first
+    }
+
+    /// The most that a buffer in it may have, in bytes.
+    fn capacity(&self) -> usize {
+        match self {
+            Memory::Plain(memory) => memory.len().saturating_sub(ALIGN),
+            Memory::Huge(piece) => piece.len(),
+        }
+    }
+
+    /// To the free list, or to the allocator if that is full.
+    fn give_back(self) {
+        let bytes = self.capacity();
+        let Some(class) = class_of(bytes) else { return };
+        let all = FREE_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if all <= FREE_MAX.load(Ordering::Relaxed) {
+            let mut free = FREE[class].lock();
+            if (free.len() + 1) * bytes <= FREE_BYTES_MAX {
+                free.push(self);
+                return;
+            }
+        }
+        FREE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Memory::Plain(memory) => memory,
+            Memory::Huge(piece) => piece.as_ref(),
+        }
+    }
+}
+
+impl AsMut<[u8]> for Memory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Plain(memory) => memory,
+            Memory::Huge(piece) => piece.as_mut(),
+        }
+    }
+}
+
 /// An exclusively owned buffer whose start is aligned to [`ALIGN`].
 pub struct AlignedBuf {
-    memory: Vec<u8>,
+    memory: Memory,
     start: usize,
     len: usize,
 }
@@ -83,7 +149,7 @@ impl AlignedBuf {
 
     fn fresh(len: usize) -> AlignedBuf {
         let size = class_of(len).map_or(len, class_bytes);
-        AlignedBuf::of_memory(vec![0u8; size + ALIGN], len)
+        AlignedBuf::of_memory(Memory::fresh(size), len)
     }
 
     fn recycled(len: usize) -> Option<AlignedBuf> {
@@ -93,8 +159,8 @@ impl AlignedBuf {
         Some(AlignedBuf::of_memory(memory, len))
     }
 
-    fn of_memory(memory: Vec<u8>, len: usize) -> AlignedBuf {
-        let start = memory.as_ptr().align_offset(ALIGN);
+    fn of_memory(memory: Memory, len: usize) -> AlignedBuf {
+        let start = memory.as_ref().as_ptr().align_offset(ALIGN);
         assert!(start <= ALIGN, "a byte pointer can always be aligned");
         AlignedBuf { memory, start, len }
     }
@@ -102,31 +168,19 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        let bytes = self.memory.len() - ALIGN;
-        let Some(class) = class_of(bytes) else { return };
-        let all = FREE_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if all > FREE_MAX.load(Ordering::Relaxed) {
-            FREE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
-            return;
-        }
-        let mut free = FREE[class].lock();
-        if (free.len() + 1) * bytes <= FREE_BYTES_MAX {
-            free.push(std::mem::take(&mut self.memory));
-        } else {
-            FREE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
-        }
+        std::mem::replace(&mut self.memory, Memory::Plain(Vec::new())).give_back();
     }
 }
 
 impl AsRef<[u8]> for AlignedBuf {
     fn as_ref(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
+        &self.memory.as_ref()[self.start..self.start + self.len]
     }
 }
 
 impl AsMut<[u8]> for AlignedBuf {
     fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
+        &mut self.memory.as_mut()[self.start..self.start + self.len]
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod buf;
 pub mod disk;
+mod huge;
 pub mod memory;
 pub mod net;
 pub mod os;

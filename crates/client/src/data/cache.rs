@@ -278,10 +278,25 @@ impl Cache {
         jobs
     }
 
-    /// Hands everything to send that goes to `target`.
-    pub(crate) fn start_target(&mut self, target: DataTarget) -> Vec<Job> {
-        let chunks = self.chunks.iter_mut().filter(|(_, chunk)| chunk.target == target);
-        chunks.filter_map(|(id, chunk)| Self::start(*id, chunk)).collect()
+    /// Hands chunks to send that go to a target which is `meant`, from the one that was begun first on, until they have `bytes`. A chunk
+    /// that is being sent is left out.
+    pub(crate) fn start_oldest(&mut self, bytes: u64, meant: impl Fn(DataTarget) -> bool) -> Vec<Job> {
+        let begun = |(id, chunk): (&ChunkId, &Chunk)| {
+            let version =
+                chunk.filling.as_ref().filter(|_| chunk.sending.is_none() && meant(chunk.target))?;
+            Some((version.since, *id, version.bytes))
+        };
+        let mut order: Vec<(Time, ChunkId, u64)> = self.chunks.iter().filter_map(begun).collect();
+        order.sort_unstable();
+        let (mut jobs, mut started) = (Vec::new(), 0);
+        for (_, id, len) in order {
+            if started >= bytes {
+                break;
+            }
+            started += len;
+            jobs.extend(self.chunks.get_mut(&id).and_then(|chunk| Self::start(id, chunk)));
+        }
+        jobs
     }
 
     /// Whether some write up to number `write` to a chunk of `[from, to)` of an object was not answered yet.

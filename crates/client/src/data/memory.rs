@@ -42,6 +42,11 @@ impl Memory {
         self.keep(max);
     }
 
+    /// Bytes of a chunk.
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes as u64
+    }
+
     /// Gives all free buffers back.
     pub(crate) fn give_back(&self) {
         self.keep(0);

@@ -28,6 +28,7 @@ mod sent;
 mod share;
 mod state;
 mod version;
+mod whole;
 mod write;
 
 use std::sync::Arc;

@@ -216,7 +216,10 @@ impl Model {
             13..=16 => self.answer(),
             17 => {
                 let until = Time(self.random.below(self.clock + 1));
-                let jobs = self.cache.start_older(until);
+                let jobs = match self.random.below(2) {
+                    0 => self.cache.start_older(until),
+                    _ => self.cache.start_oldest(self.random.below(2 * CHUNK), |_| true),
+                };
                 self.take_jobs(jobs);
             }
             18 => self.flush(),
@@ -266,6 +269,39 @@ fn small_writes_in_a_row_become_one_aligned_slice() {
         assert_eq!((job.writes[0].1.len(), bytes.len() as u64), (1, CHUNK), "writes of {len}");
         assert!(rt::buf::is_aligned(bytes, 0), "writes of {len}");
     }
+}
+
+#[test]
+fn writes_in_any_order_become_one_aligned_slice() {
+    for len in [1000, 4096, 20_000] {
+        let mut model = Model::new(1, 1);
+        let count = CHUNK.div_ceil(len);
+        // Every third one, and then those between.
+        for index in (0..3).flat_map(|first| (first..count).step_by(3)) {
+            assert!(model.jobs.is_empty(), "a chunk with gaps is not sent");
+            model.write(index * len, len.min(CHUNK - index * len));
+        }
+        let job = model.jobs.values().next().expect("a full chunk is sent at once");
+        assert_eq!((job.writes.len(), job.writes[0].1.len()), (1, 1), "writes of {len}");
+        assert!(rt::buf::is_aligned(&job.writes[0].1[0], 0), "writes of {len}");
+        model.check();
+    }
+}
+
+#[test]
+fn the_oldest_chunks_go_first() {
+    let mut model = Model::new(1, 1);
+    for chunk in [3, 1, 2, 0] {
+        model.write(chunk * CHUNK + 10, 1000);
+    }
+    let numbers = |jobs: &[super::cache::Job]| jobs.iter().map(|job| job.chunk.number).collect::<Vec<_>>();
+    let jobs = model.cache.start_oldest(1001, |_| true);
+    assert_eq!(numbers(&jobs), [3, 1]);
+    model.take_jobs(jobs);
+    model.write(3 * CHUNK, 10);
+    let jobs = model.cache.start_oldest(u64::MAX, |_| true);
+    assert_eq!(numbers(&jobs), [2, 0], "what is being sent is left out");
+    assert!(model.cache.start_oldest(u64::MAX, |_| false).is_empty());
 }
 
 #[test]

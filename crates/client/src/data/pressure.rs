@@ -12,6 +12,8 @@ use crate::{Error, Result};
 
 /// With less than this part of the bound on its way, a writer without room sends what is not full.
 const IN_FLIGHT_PART: u64 = 8;
+/// Most that it sends itself before it looks again, in bytes: what is sent to a target in the same process is stored by whoever sends it.
+const SENT_BYTES_MAX: u64 = 4 << 20;
 /// How often a writer without room looks again.
 const PRESSURE_TICK: Duration = Duration::from_millis(20);
 
@@ -49,26 +51,44 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Somebody waits to write `bytes` to an OST. Chunks that are not full are sent only if too little is on its way: small
-    /// writes would otherwise never be merged once a bound is reached. What is not durable is made so.
+    /// Somebody waits to write `bytes` to an OST. Chunks that are not full are sent only if too little is on its way, and from the oldest
+    /// on: small writes would otherwise never be merged once a bound is reached. What is not durable is made so.
     fn press(self: &Arc<Self>, target: DataTarget, room: &OstRoom, bytes: u64) {
         let (all, kept) = (self.rooms.dirty(), self.rooms.kept());
         let is_short = self.rooms.is_short();
-        if kept.used + bytes > kept.max || is_short {
+        let is_kept_full = kept.used + bytes > kept.max;
+        if is_kept_full || is_short {
             for target in self.targets.all() {
                 target.commit_soon();
             }
         }
-        let max = all.max.min(kept.max);
-        let is_full = is_short || all.used.max(kept.used) + bytes > max;
-        if is_full && self.rooms.in_flight() < max / IN_FLIGHT_PART {
+        // A commit gives the room of what was sent back: nothing goes early for that, unless most was not sent.
+        let is_full = all.used + bytes > all.max || is_kept_full && all.used > self.rooms.unstable();
+        let enough = all.max.min(kept.max) / IN_FLIGHT_PART;
+        let of_ost = &room.in_flight;
+        if is_short && self.rooms.in_flight() < enough {
             for file in self.dirty.files() {
                 self.send_older(&file, rt::Time(u64::MAX));
             }
-        } else if room.in_flight.load(Ordering::Relaxed) < room.dirty.max() / IN_FLIGHT_PART {
-            for file in self.dirty.files() {
-                self.send_to(&file, target);
+        } else if is_full {
+            self.send_some(|| enough.saturating_sub(self.rooms.in_flight()), |_| true);
+        } else if room.dirty.used() + bytes > room.dirty.max() {
+            let enough = room.dirty.max() / IN_FLIGHT_PART;
+            self.send_some(|| enough.saturating_sub(of_ost.load(Ordering::Relaxed)), |of| of == target);
+        }
+    }
+
+    /// Sends what was written first, as long as bytes are `lacking` on their way, and some.
+    fn send_some(self: &Arc<Self>, lacking: impl Fn() -> u64, meant: impl Fn(DataTarget) -> bool) {
+        let mut left = SENT_BYTES_MAX;
+        for file in self.dirty.files() {
+            let wanted = lacking().min(left);
+            if wanted == 0 {
+                return;
             }
+            let before = self.rooms.in_flight();
+            self.send_oldest(&file, wanted, &meant);
+            left = left.saturating_sub(self.rooms.in_flight().saturating_sub(before));
         }
     }
 

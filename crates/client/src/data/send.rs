@@ -318,9 +318,14 @@ impl WriteBack {
         }
     }
 
-    /// Sends what a file has for a target.
-    pub(crate) fn send_to(self: &Arc<Self>, file: &Arc<FileState>, target: DataTarget) {
-        let jobs = file.inner.lock().cache.start_target(target);
+    /// Sends what was written first to a target of a file that is `meant`, until that is `bytes`.
+    pub(crate) fn send_oldest(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        bytes: u64,
+        meant: impl Fn(DataTarget) -> bool,
+    ) {
+        let jobs = file.inner.lock().cache.start_oldest(bytes, meant);
         self.send(file, jobs);
     }
 

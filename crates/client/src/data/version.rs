@@ -8,9 +8,12 @@ use rt::Time;
 use rt::buf::ALIGN;
 
 use super::memory::{Buffer, Memory};
+use super::whole::Whole;
 
-/// A piece up to this size grows in place when a write continues it; larger ones get a neighbour.
+/// A piece up to this size grows by itself when a write continues it; what is larger goes into memory for the whole chunk.
 const GROW_BYTES_MAX: usize = 64 << 10;
+/// So does what is more than this part of a chunk, in pieces of any size.
+const WHOLE_PART: u64 = 4;
 /// Bytes that a piece costs besides its data, as counted against the bound of dirty data.
 pub(crate) const PIECE_COST: u64 = 512;
 
@@ -32,12 +35,14 @@ impl Piece {
         &self.buffer.bytes()[..self.len]
     }
 
-    /// A copy with room up to `end`, or more if the writer is likely to go on; never beyond `limit`.
-    fn grow(&mut self, memory: &Memory, start: u64, end: u64, limit: u64) {
-        let front = start % ALIGN as u64;
-        let small = start - front + GROW_BYTES_MAX as u64;
-        let until = if end <= small { small.min(limit) } else { limit };
-        let mut buffer = memory.buffer(start, (until - start) as usize);
+    /// Where the memory of a piece ends that begins at `start` and was continued.
+    fn grown_end(start: u64, limit: u64) -> u64 {
+        (start - start % ALIGN as u64 + GROW_BYTES_MAX as u64).min(limit)
+    }
+
+    /// A copy with room for what may follow.
+    fn grow(&mut self, memory: &Memory, start: u64, limit: u64) {
+        let mut buffer = memory.buffer(start, (Piece::grown_end(start, limit) - start) as usize);
         buffer.bytes_mut()[..self.len].copy_from_slice(self.bytes());
         self.buffer = buffer;
     }
@@ -45,8 +50,10 @@ impl Piece {
 
 /// What is being filled.
 pub(crate) struct Version {
-    /// By their offset in the object.
+    /// By their offset in the object, as long as there is no `whole`.
     pieces: BTreeMap<u64, Piece>,
+    /// Memory for all of the chunk, once enough of it was written in small pieces.
+    whole: Option<Whole>,
     /// Bytes of all pieces.
     pub(crate) bytes: u64,
     /// What the writers took from the bound of dirty data for this version.
@@ -64,21 +71,26 @@ pub(crate) struct Version {
 impl Version {
     pub(crate) fn new(first_write: u64, since: Time, time: Timestamp) -> Version {
         let owner = JobId::NONE;
-        Version { pieces: BTreeMap::new(), bytes: 0, charge: 0, first_write, since, time, owner }
+        Version { pieces: BTreeMap::new(), whole: None, bytes: 0, charge: 0, first_write, since, time, owner }
     }
 
     pub(crate) fn pieces(&self) -> usize {
-        self.pieces.len()
+        self.whole.as_ref().map_or(self.pieces.len(), Whole::run_count)
     }
 
     /// The space that a target needs for it, in bytes: each piece begins a block there.
     pub(crate) fn space(&self) -> u64 {
-        self.pieces.values().map(|piece| space_of(0, piece.len as u64)).sum()
+        let pieces: u64 = self.pieces.values().map(|piece| space_of(0, piece.len as u64)).sum();
+        let runs = self.whole.iter().flat_map(Whole::runs);
+        pieces + runs.map(|run| space_of(0, run.end - run.start)).sum::<u64>()
     }
 
     /// Offset behind the last dirty byte.
     pub(crate) fn end(&self) -> Option<u64> {
-        self.pieces.last_key_value().map(|(start, piece)| start + piece.len as u64)
+        match &self.whole {
+            Some(whole) => whole.runs().last().map(|run| run.end),
+            None => self.pieces.last_key_value().map(|(start, piece)| start + piece.len as u64),
+        }
     }
 
     /// Puts `data` at `offset`; returns what it adds to the charge. `ready` is a buffer that holds `data` already.
@@ -92,24 +104,56 @@ impl Version {
         limit: u64,
     ) -> u64 {
         let end = offset + data.len() as u64;
-        if let Some(added) = self.write_in_place(memory, offset, data, ready.is_some(), limit) {
-            self.charge += added;
-            return added;
-        }
-        let removed = self.cut(memory, offset, end);
-        let buffer = ready.unwrap_or_else(|| {
-            // A large write that ends within a page is continued in the same memory.
-            let goes_on = data.len() > GROW_BYTES_MAX && !end.is_multiple_of(ALIGN as u64);
-            let room = if goes_on { (limit - offset) as usize } else { data.len() };
-            let mut buffer = memory.buffer(offset, room);
-            buffer.bytes_mut()[..data.len()].copy_from_slice(data);
-            buffer
-        });
-        self.pieces.insert(offset, Piece { len: data.len(), buffer });
-        self.bytes += data.len() as u64;
-        let added = data.len() as u64 - removed + PIECE_COST;
+        let added = if let Some(whole) = &mut self.whole {
+            Self::write_whole(whole, &mut self.bytes, offset, data)
+        } else if let Some(added) = self.write_in_place(memory, offset, data, ready.is_some(), limit) {
+            added
+        } else if ready.is_none() && self.outgrows_pieces(memory, offset, data) {
+            let mut whole = self.gather(memory, offset);
+            let added = Self::write_whole(&mut whole, &mut self.bytes, offset, data);
+            self.whole = Some(whole);
+            added
+        } else {
+            let removed = self.cut(memory, offset, end);
+            let buffer = ready.unwrap_or_else(|| {
+                let mut buffer = memory.buffer(offset, data.len());
+                buffer.bytes_mut().copy_from_slice(data);
+                buffer
+            });
+            self.pieces.insert(offset, Piece { len: data.len(), buffer });
+            self.bytes += data.len() as u64;
+            data.len() as u64 - removed + PIECE_COST
+        };
         self.charge += added;
         added
+    }
+
+    fn write_whole(whole: &mut Whole, bytes: &mut u64, offset: u64, data: &[u8]) -> u64 {
+        let runs = whole.run_count();
+        let new = whole.write(offset, data);
+        *bytes += new;
+        new + if whole.run_count() > runs { PIECE_COST } else { 0 }
+    }
+
+    /// Whether a write that fits into no piece is to go into memory for all of its chunk: much of that is dirty, or the write goes on where a
+    /// piece ended, or will be gone on with, for it is large and ends within a page.
+    fn outgrows_pieces(&self, memory: &Memory, offset: u64, data: &[u8]) -> bool {
+        let end = offset + data.len() as u64;
+        let goes_on = || {
+            let before = self.pieces.range(..offset).next_back();
+            before.is_some_and(|(start, piece)| start + piece.len as u64 >= offset)
+        };
+        let is_begun = data.len() > GROW_BYTES_MAX && !end.is_multiple_of(ALIGN as u64);
+        self.bytes + data.len() as u64 >= memory.chunk_bytes() / WHOLE_PART || is_begun || goes_on()
+    }
+
+    /// Memory for the whole chunk with all pieces in it; there are none any more.
+    fn gather(&mut self, memory: &Memory, offset: u64) -> Whole {
+        let mut whole = Whole::new(memory, offset);
+        for (start, piece) in std::mem::take(&mut self.pieces) {
+            whole.write(start, piece.bytes());
+        }
+        whole
     }
 
     /// Writes into or behind an existing piece, if there is a fit one.
@@ -130,11 +174,11 @@ impl Version {
             return Some(0);
         }
         let fits = at + data.len() <= piece.buffer.bytes().len();
-        if offset > piece_end || ready || !(fits || piece.len <= GROW_BYTES_MAX) {
+        if offset > piece_end || ready || !(fits || end <= Piece::grown_end(start, limit)) {
             return None;
         }
         if !fits {
-            piece.grow(memory, start, end, limit);
+            piece.grow(memory, start, limit);
         }
         piece.buffer.bytes_mut()[at..at + data.len()].copy_from_slice(data);
         // What lay behind is cut before the piece gets its new length, so that it is not cut itself.
@@ -149,6 +193,11 @@ impl Version {
 
     /// Takes `[from, to)` out; returns how many dirty bytes that were.
     pub(crate) fn cut(&mut self, memory: &Memory, from: u64, to: u64) -> u64 {
+        if let Some(whole) = &mut self.whole {
+            let removed = whole.cut(from..to);
+            self.bytes -= removed;
+            return removed;
+        }
         let mut removed = 0;
         if let Some((&start, piece)) = self.pieces.range_mut(..from).next_back() {
             let end = start + piece.len as u64;
@@ -182,6 +231,9 @@ impl Version {
 
     /// Copies of the dirty bytes in `[from, to)`, in order.
     pub(crate) fn copy(&self, from: u64, to: u64) -> Vec<(u64, Bytes)> {
+        if let Some(whole) = &self.whole {
+            return whole.copy(from..to);
+        }
         let before = self.pieces.range(..from).next_back().into_iter();
         let mut found = Vec::new();
         for (&start, piece) in before.chain(self.pieces.range(from..to)) {
@@ -196,12 +248,16 @@ impl Version {
 
     /// Whether the bytes are at least half of the memory that they are in.
     pub(crate) fn is_lean(&self) -> bool {
-        let held: usize = self.pieces.values().map(|piece| piece.buffer.bytes().len()).sum();
+        let pieces: usize = self.pieces.values().map(|piece| piece.buffer.bytes().len()).sum();
+        let held = pieces + self.whole.as_ref().map_or(0, Whole::held);
         held as u64 <= 2 * self.bytes
     }
 
     /// All dirty bytes as slices that nobody changes any more, in order.
     pub(crate) fn freeze(self) -> Vec<(u64, Bytes)> {
+        if let Some(whole) = self.whole {
+            return whole.freeze();
+        }
         let share = |(start, piece): (u64, Piece)| {
             let len = piece.len;
             (start, piece.buffer.freeze().slice(..len))

@@ -63,6 +63,35 @@ fn small_writes_are_merged() {
     }
 }
 
+/// Two ranks write the records of a file in turns, and one of them is ahead: the chunks between them are not full. What waits for a commit
+/// is no reason to send those.
+#[test]
+fn chunks_that_are_being_filled_do_not_go_for_what_is_not_durable() {
+    const RECORD: u64 = 47_008;
+    const AHEAD: u64 = 30;
+    let world = World::new(1, 1);
+    let client = world.mount_with(Limits { cached_bytes_max: 8 * MIB, ..Limits::default() });
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        let records = 32 * MIB / RECORD;
+        let data = vec![7; RECORD as usize];
+        for turn in 0..records / 2 + AHEAD {
+            let ahead = (turn * 2 < records).then_some(turn * 2);
+            let behind = turn.checked_sub(AHEAD).map(|turn| turn * 2 + 1);
+            for record in [ahead, behind].into_iter().flatten() {
+                client
+                    .files()
+                    .write(handle, record * RECORD, &data)
+                    .await
+                    .expect("writers wait, they do not fail");
+            }
+        }
+        client.files().flush(handle).await.expect("the OST takes everything");
+        let counts = world.osts[0].counts();
+        assert!(counts.writes <= 34, "{counts:?}");
+    });
+}
+
 #[test]
 fn dirty_data_is_bounded_and_writers_wait() {
     let world = World::new(1, 1);
