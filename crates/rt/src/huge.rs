@@ -4,9 +4,11 @@
 //! (virtio takes 254), so it is split, and building the list costs more than the disk's own work: with eight reads of a MiB in flight a disk
 //! that gives 3.0 GB/s into huge pages gave 1.5 GB/s into single ones (`bench/results/2026-12-01-pages.txt`).
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+use rustix::mm::Advice;
 
 /// A huge page, in bytes: the least that a slab has, and its alignment. Where huge pages have another size this is alignment alone.
 const PAGE_BYTES: usize = 2 << 20;
@@ -30,20 +32,29 @@ impl Slab {
         let layout = Layout::from_size_align(bytes.next_multiple_of(PAGE_BYTES), PAGE_BYTES)
             .expect("buffers are far below isize::MAX");
         // SAFETY: the layout is not empty.
-        let start = unsafe { alloc_zeroed(layout) };
+        let start = unsafe { alloc(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        // SAFETY: the range is ours, and the advice changes nothing of what it holds. A kernel without huge pages refuses it, which costs
-        // speed alone.
-        let _ = unsafe {
-            rustix::mm::madvise(start.as_ptr().cast(), layout.size(), rustix::mm::Advice::LinuxHugepage)
-        };
-        Slab { start, layout }
+        let slab = Slab { start, layout };
+        slab.advise(Advice::LinuxHugepage);
+        // Behind the advice: what is touched before it is in single pages already.
+        // SAFETY: the range is ours, all of it.
+        unsafe { slab.start.as_ptr().write_bytes(0, layout.size()) };
+        slab
+    }
+
+    /// A kernel without huge pages refuses, which costs speed alone.
+    #[allow(unsafe_code)]
+    fn advise(&self, advice: Advice) {
+        // SAFETY: the range is ours, and advice on huge pages changes nothing of what it holds.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.layout.size(), advice) };
     }
 }
 
 impl Drop for Slab {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
+        // The allocator gives it out for other things, which would have a huge page for each byte that they touch.
+        self.advise(Advice::LinuxNoHugepage);
         // SAFETY: it was allocated with this layout, and nobody has a piece of it any more.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
