@@ -4,7 +4,8 @@
 //! again. The next one is not sent before the OST has answered the last, so the OST sees the writes of a chunk in
 //! order. Pure state: it says what to send, and is told what was answered.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use bytes::Bytes;
 use proto::layout::Place;
@@ -284,15 +285,14 @@ impl Cache {
         let begun = |(id, chunk): (&ChunkId, &Chunk)| {
             let version =
                 chunk.filling.as_ref().filter(|_| chunk.sending.is_none() && meant(chunk.target))?;
-            Some((version.since, *id, version.bytes))
+            Some(Reverse((version.since, *id, version.bytes)))
         };
-        let mut order: Vec<(Time, ChunkId, u64)> = self.chunks.iter().filter_map(begun).collect();
-        order.sort_unstable();
+        // There may be many, of which few go: they are not sorted.
+        let begun: Vec<_> = self.chunks.iter().filter_map(begun).collect();
+        let mut oldest = BinaryHeap::from(begun);
         let (mut jobs, mut started) = (Vec::new(), 0);
-        for (_, id, len) in order {
-            if started >= bytes {
-                break;
-            }
+        while started < bytes {
+            let Some(Reverse((_, id, len))) = oldest.pop() else { break };
             started += len;
             jobs.extend(self.chunks.get_mut(&id).and_then(|chunk| Self::start(id, chunk)));
         }

@@ -28,8 +28,10 @@ impl WriteBack {
             return Ok(());
         }
         let mut taking = std::pin::pin!(self.rooms.take(&room, bytes));
+        let mut has_waited = false;
         loop {
-            self.press(target, &room, u64::from(bytes));
+            self.press(target, &room, u64::from(bytes), has_waited);
+            has_waited = true;
             if let Some(taken) = self.rt.timeout(PRESSURE_TICK, taking.as_mut()).await {
                 return taken;
             }
@@ -45,7 +47,7 @@ impl WriteBack {
             if self.rooms.is_closed() {
                 return Err(Error::Closed);
             }
-            self.press(target, room, bytes);
+            self.press(target, room, bytes, true);
             self.rt.sleep(PRESSURE_TICK).await;
         }
         Ok(())
@@ -53,7 +55,7 @@ impl WriteBack {
 
     /// Somebody waits to write `bytes` to an OST. Chunks that are not full are sent only if too little is on its way, and from the oldest
     /// on: small writes would otherwise never be merged once a bound is reached. What is not durable is made so.
-    fn press(self: &Arc<Self>, target: DataTarget, room: &OstRoom, bytes: u64) {
+    fn press(self: &Arc<Self>, target: DataTarget, room: &OstRoom, bytes: u64, has_waited: bool) {
         let (all, kept) = (self.rooms.dirty(), self.rooms.kept());
         let is_short = self.rooms.is_short();
         let is_kept_full = kept.used + bytes > kept.max;
@@ -62,18 +64,21 @@ impl WriteBack {
                 target.commit_soon();
             }
         }
-        // A commit gives the room of what was sent back: nothing goes early for that, unless most was not sent.
-        let is_full = all.used + bytes > all.max || is_kept_full && all.used > self.rooms.unstable();
+        // A commit gives the room of what was sent back: nothing goes early for that, unless most was not sent, or the commit takes long.
+        let is_waiting = has_waited || all.used > self.rooms.unstable();
+        let is_full = all.used + bytes > all.max || is_kept_full && is_waiting;
         let enough = all.max.min(kept.max) / IN_FLIGHT_PART;
-        let of_ost = &room.in_flight;
-        if is_short && self.rooms.in_flight() < enough {
+        let is_little = self.rooms.in_flight() < enough;
+        if is_short && is_little {
             for file in self.dirty.files() {
                 self.send_older(&file, rt::Time(u64::MAX));
             }
-        } else if is_full {
+        } else if is_full && is_little {
             self.send_some(|| enough.saturating_sub(self.rooms.in_flight()), |_| true);
-        } else if room.dirty.used() + bytes > room.dirty.max() {
+        } else if is_full || room.dirty.used() + bytes > room.dirty.max() {
+            // What is on its way may be for one that does not answer.
             let enough = room.dirty.max() / IN_FLIGHT_PART;
+            let of_ost = &room.in_flight;
             self.send_some(|| enough.saturating_sub(of_ost.load(Ordering::Relaxed)), |of| of == target);
         }
     }
