@@ -3,7 +3,7 @@
 //! Large buffers are recycled through a bounded free list of the process. Fresh memory costs a page fault every
 //! 4 KiB, which at the speed of a disk is more than the I/O itself. The largest ones lie in [huge pages](crate::huge).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -19,6 +19,8 @@ const RECYCLED_BYTES_MAX: usize = 4 << 20;
 /// Smallest buffer that lies in huge pages, in bytes. Smaller ones are copied more often than a disk sees them, and a slab that stays for one
 /// of them would waste more.
 const HUGE_BYTES_MIN: usize = 512 << 10;
+/// Least that a process may hold for huge pages, in bytes: with less, the slabs of which one piece is in use are too much of it.
+const HUGE_LIMIT_MIN: u64 = 4 << 30;
 /// Sizes of recycled buffers: the powers of two from the smallest to the largest.
 const CLASSES: usize = (RECYCLED_BYTES_MAX / RECYCLED_BYTES_MIN).ilog2() as usize + 1;
 /// Most memory that waits in the free list of one size, in bytes.
@@ -32,9 +34,12 @@ static FREE: [Mutex<Vec<Memory>>; CLASSES] = [const { Mutex::new(Vec::new()) }; 
 /// What is in the lists, and the most that may be, in bytes.
 static FREE_BYTES: AtomicUsize = AtomicUsize::new(0);
 static FREE_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Whether large buffers lie in huge pages from now on.
+static HUGE: AtomicBool = AtomicBool::new(false);
 
 /// The process may hold `limit` bytes: free lists keep a part of that. What is too much goes now.
 pub(crate) fn set_limit(limit: u64) {
+    HUGE.store(limit >= HUGE_LIMIT_MIN, Ordering::Relaxed);
     let max = usize::try_from(limit / FREE_PART).unwrap_or(usize::MAX);
     FREE_MAX.store(max, Ordering::Relaxed);
     for (class, free) in FREE.iter().enumerate() {
@@ -56,7 +61,8 @@ enum Memory {
 impl Memory {
     /// Zeroed, for a buffer of `bytes`. Pieces that came with it go to the free list.
     fn fresh(bytes: usize) -> Memory {
-        if !(HUGE_BYTES_MIN..=RECYCLED_BYTES_MAX).contains(&bytes) {
+        let is_large = (HUGE_BYTES_MIN..=RECYCLED_BYTES_MAX).contains(&bytes);
+        if !is_large || !HUGE.load(Ordering::Relaxed) {
             return Memory::Plain(vec![0u8; bytes + ALIGN]);
         }
         let mut pieces = Piece::fresh(bytes).map(Memory::Huge);
