@@ -33,6 +33,11 @@ impl<V: Copy> Intervals<V> {
         self.parts.len()
     }
 
+    /// The end of the last one.
+    pub fn end(&self) -> Option<u64> {
+        self.parts.last_key_value().map(|(_, part)| part.end)
+    }
+
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, V)> + '_ {
         self.parts.iter().map(|(start, part)| (*start..part.end, part.value))

@@ -62,7 +62,9 @@ impl Memory {
     /// Zeroed, for a buffer of `bytes`. Pieces that came with it go to the free list.
     fn fresh(bytes: usize) -> Memory {
         let is_large = (HUGE_BYTES_MIN..=RECYCLED_BYTES_MAX).contains(&bytes);
-        if !is_large || !HUGE.load(Ordering::Relaxed) {
+        // Pieces that find no room in the list would be memory of the slab that nobody can use.
+        let with_rest = FREE_BYTES.load(Ordering::Relaxed).saturating_add(Piece::rest_of_slab(bytes));
+        if !is_large || !HUGE.load(Ordering::Relaxed) || with_rest > FREE_MAX.load(Ordering::Relaxed) {
             return Memory::Plain(vec![0u8; bytes + ALIGN]);
         }
         let mut pieces = Piece::fresh(bytes).map(Memory::Huge);
@@ -236,6 +238,27 @@ mod tests {
         drop(first.freeze());
         let held: Vec<AlignedBuf> = (0..64).map(|_| AlignedBuf::for_overwrite((1 << 20) + 5)).collect();
         assert!(held.iter().any(|buf| buf.as_ref().as_ptr().addr() == address));
+    }
+
+    #[test]
+    fn large_memory_of_a_large_process_lies_in_huge_pages() {
+        let is_huge = |buf: &AlignedBuf| matches!(buf.memory, Memory::Huge(_));
+        // Other tests share the switch, which changes nothing that they look at.
+        HUGE.store(true, Ordering::Relaxed);
+        let mut held: Vec<AlignedBuf> = (0..200).map(|_| AlignedBuf::for_overwrite(700_000)).collect();
+        assert!(held.iter().any(is_huge), "free memory of before is used up");
+        for (mark, buf) in (0..).zip(&mut held) {
+            assert!(buf.as_ref().as_ptr().addr().is_multiple_of(ALIGN));
+            buf.as_mut().fill(mark);
+        }
+        for (mark, buf) in (0..).zip(&held) {
+            assert!(buf.as_ref().iter().all(|&byte| byte == mark), "no two have the same memory");
+        }
+        held.retain(is_huge);
+        let address = held.pop().expect("just seen").freeze().as_ptr().addr();
+        let again: Vec<AlignedBuf> = (0..64).map(|_| AlignedBuf::for_overwrite(1 << 20)).collect();
+        assert!(again.iter().any(|buf| buf.as_ref().as_ptr().addr() == address), "its piece comes back");
+        assert!(!is_huge(&AlignedBuf::for_overwrite(100_000)), "smaller ones do not");
     }
 
     #[test]

@@ -82,6 +82,11 @@ impl Piece {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
+
+    /// Bytes of a slab beside the first of its pieces of `len` bytes.
+    pub(crate) fn rest_of_slab(len: usize) -> usize {
+        len.next_multiple_of(PAGE_BYTES) - len
+    }
 }
 
 impl AsRef<[u8]> for Piece {

@@ -4,8 +4,7 @@
 //! again. The next one is not sent before the OST has answered the last, so the OST sees the writes of a chunk in
 //! order. Pure state: it says what to send, and is told what was answered.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use proto::layout::Place;
@@ -124,11 +123,16 @@ impl Chunk {
     }
 }
 
+/// Chunks by when the version was begun that writers fill.
+type Begun = BTreeSet<(Time, ChunkId)>;
+
 /// The dirty data of one file.
 pub(crate) struct Cache {
     memory: Memory,
     chunk_bytes: u64,
     chunks: BTreeMap<ChunkId, Chunk>,
+    /// Those of which some is to be sent, by when that was begun.
+    begun: Begun,
     /// Number of the last write.
     writes: u64,
 }
@@ -138,7 +142,7 @@ impl Cache {
     pub(crate) const COST_MAX: u64 = PIECE_COST;
 
     pub(crate) fn new(memory: Memory, chunk_bytes: u64) -> Cache {
-        Cache { memory, chunk_bytes, chunks: BTreeMap::new(), writes: 0 }
+        Cache { memory, chunk_bytes, chunks: BTreeMap::new(), begun: Begun::new(), writes: 0 }
     }
 
     /// Whether every write was answered.
@@ -163,7 +167,7 @@ impl Cache {
 
     /// When the oldest byte was written that nobody has sent yet.
     pub(crate) fn oldest(&self) -> Option<Time> {
-        self.chunks.values().filter_map(|chunk| chunk.filling.as_ref().map(|v| v.since)).min()
+        self.begun.first().map(|(since, _)| *since)
     }
 
     /// Time of the newest application call whose data was not answered yet.
@@ -207,23 +211,27 @@ impl Cache {
         self.writes += 1;
         let id = ChunkId { object: piece.place.object, number };
         let chunk = self.chunks.entry(id).or_insert_with(|| Chunk::new(piece.place.target));
-        let version = chunk.filling.get_or_insert_with(|| Version::new(self.writes, now, piece.time));
+        let version = chunk.filling.get_or_insert_with(|| {
+            self.begun.insert((now, id));
+            Version::new(self.writes, now, piece.time)
+        });
         version.time = version.time.max(piece.time);
         version.owner = piece.owner;
         let charge = version.write(&self.memory, piece.offset, piece.data, piece.ready, limit);
         let full = version.bytes == self.chunk_bytes || version.pieces() > PIECES_MAX;
-        let job = if full && !piece.hold { Self::start(id, chunk) } else { None };
+        let job = if full && !piece.hold { Self::start(&mut self.begun, id, chunk) } else { None };
         Stored { charge, job }
     }
 
     /// Hands what is being filled to send, or remembers that it has to go next.
-    fn start(id: ChunkId, chunk: &mut Chunk) -> Option<Job> {
+    fn start(begun: &mut Begun, id: ChunkId, chunk: &mut Chunk) -> Option<Job> {
         if chunk.sending.is_some() {
             chunk.ready = chunk.filling.is_some();
             return None;
         }
         chunk.ready = false;
         let version = chunk.filling.take()?;
+        begun.remove(&(version.since, id));
         let (bytes, charge) = (version.bytes, version.charge);
         let (first_write, time, owner) = (version.first_write, version.time, version.owner);
         let is_lean = version.is_lean();
@@ -245,7 +253,7 @@ impl Cache {
     pub(crate) fn start_older(&mut self, until: Time) -> Vec<Job> {
         let old = |chunk: &Chunk| chunk.filling.as_ref().is_some_and(|v| v.since <= until);
         let chunks = self.chunks.iter_mut().filter(|(_, chunk)| old(chunk));
-        chunks.filter_map(|(id, chunk)| Self::start(*id, chunk)).collect()
+        chunks.filter_map(|(id, chunk)| Self::start(&mut self.begun, *id, chunk)).collect()
     }
 
     /// Hands everything to send.
@@ -273,30 +281,28 @@ impl Cache {
         for id in self.chunks_of(object, from, to) {
             let Some(chunk) = self.chunks.get_mut(&id) else { continue };
             if chunk.filling.as_ref().is_some_and(|version| version.first_write <= write) {
-                jobs.extend(Self::start(id, chunk));
+                jobs.extend(Self::start(&mut self.begun, id, chunk));
             }
         }
         jobs
     }
 
-    /// Hands chunks to send that go to a target which is `meant`, from the one that was begun first on, until they have `bytes`. A chunk
-    /// that is being sent is left out.
+    /// Hands chunks to send that go to a target which is `meant`, from the one that was begun first on, until `bytes` of the bounds of
+    /// dirty data were taken for them. A chunk that is being sent is left out.
     pub(crate) fn start_oldest(&mut self, bytes: u64, meant: impl Fn(DataTarget) -> bool) -> Vec<Job> {
-        let begun = |(id, chunk): (&ChunkId, &Chunk)| {
-            let version =
-                chunk.filling.as_ref().filter(|_| chunk.sending.is_none() && meant(chunk.target))?;
-            Some(Reverse((version.since, *id, version.bytes)))
+        let mut charged = 0;
+        let wanted = |(_, id): &(Time, ChunkId)| {
+            let chunk = self.chunks.get(id).filter(|chunk| chunk.sending.is_none() && meant(chunk.target))?;
+            Some((*id, chunk.filling.as_ref()?.charge))
         };
-        // There may be many, of which few go: they are not sorted.
-        let begun: Vec<_> = self.chunks.iter().filter_map(begun).collect();
-        let mut oldest = BinaryHeap::from(begun);
-        let (mut jobs, mut started) = (Vec::new(), 0);
-        while started < bytes {
-            let Some(Reverse((_, id, len))) = oldest.pop() else { break };
-            started += len;
-            jobs.extend(self.chunks.get_mut(&id).and_then(|chunk| Self::start(id, chunk)));
-        }
-        jobs
+        let is_more = |(_, charge): &(ChunkId, u64)| {
+            let before = charged;
+            charged += charge;
+            before < bytes
+        };
+        let oldest: Vec<_> = self.begun.iter().filter_map(wanted).take_while(is_more).collect();
+        let start = |(id, _)| Self::start(&mut self.begun, id, self.chunks.get_mut(&id)?);
+        oldest.into_iter().filter_map(start).collect()
     }
 
     /// Whether some write up to number `write` to a chunk of `[from, to)` of an object was not answered yet.
@@ -337,7 +343,7 @@ impl Cache {
     pub(crate) fn answered(&mut self, id: ChunkId) -> Answered {
         let Some(chunk) = self.chunks.get_mut(&id) else { return Answered::default() };
         let sent = chunk.sending.take();
-        let next = if chunk.ready { Self::start(id, chunk) } else { None };
+        let next = if chunk.ready { Self::start(&mut self.begun, id, chunk) } else { None };
         if chunk.sending.is_none() && chunk.filling.is_none() {
             self.chunks.remove(&id);
         }
@@ -364,6 +370,7 @@ impl Cache {
             }
             if version.bytes == 0 {
                 refund += version.charge;
+                self.begun.remove(&(version.since, *id));
                 chunk.filling = None;
                 chunk.ready = false;
             }

@@ -295,7 +295,7 @@ fn the_oldest_chunks_go_first() {
         model.write(chunk * CHUNK + 10, 1000);
     }
     let numbers = |jobs: &[super::cache::Job]| jobs.iter().map(|job| job.chunk.number).collect::<Vec<_>>();
-    let jobs = model.cache.start_oldest(1001, |_| true);
+    let jobs = model.cache.start_oldest(1513, |_| true);
     assert_eq!(numbers(&jobs), [3, 1]);
     model.take_jobs(jobs);
     model.write(3 * CHUNK, 10);
@@ -315,4 +315,23 @@ fn a_chunk_in_flight_is_never_changed() {
     assert!(sent == copy, "what was sent stays");
     model.answer();
     assert_eq!(model.jobs.len(), 1, "the next version goes after the answer");
+}
+
+#[test]
+fn a_whole_chunk_that_is_ready_is_taken_as_it_is() {
+    let mut model = Model::new(1, 1);
+    let place = model.layout.places().next().expect("a stripe");
+    // Two thirds in small pieces: memory for all of the chunk.
+    for at in (0..CHUNK - 3000).step_by(3000) {
+        model.write_piece(place, at, &[1; 2000]);
+    }
+    let data = vec![2; CHUNK as usize];
+    let mut buffer = model.memory.buffer(0, data.len());
+    buffer.bytes_mut().copy_from_slice(&data);
+    let address = buffer.bytes().as_ptr();
+    let (time, owner) = (Timestamp::default(), JobId::NONE);
+    let piece = Piece { place, offset: 0, data: &data, ready: Some(buffer), time, owner, hold: false };
+    let job = model.cache.write(piece, Time(1)).job.expect("a full chunk is sent at once");
+    assert_eq!(job.writes[0].1[0].as_ptr(), address, "without a copy");
+    assert_eq!(job.writes[0].1[0], data);
 }

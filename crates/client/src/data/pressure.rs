@@ -66,34 +66,28 @@ impl WriteBack {
         }
         // A commit gives the room of what was sent back: nothing goes early for that, unless most was not sent, or the commit takes long.
         let is_waiting = has_waited || all.used > self.rooms.unstable();
-        let is_full = all.used + bytes > all.max || is_kept_full && is_waiting;
+        let is_full = is_short || all.used + bytes > all.max || is_kept_full && is_waiting;
         let enough = all.max.min(kept.max) / IN_FLIGHT_PART;
         let is_little = self.rooms.in_flight() < enough;
-        if is_short && is_little {
-            for file in self.dirty.files() {
-                self.send_older(&file, rt::Time(u64::MAX));
-            }
-        } else if is_full && is_little {
-            self.send_some(|| enough.saturating_sub(self.rooms.in_flight()), |_| true);
-        } else if is_full || room.dirty.used() + bytes > room.dirty.max() {
-            // What is on its way may be for one that does not answer.
-            let enough = room.dirty.max() / IN_FLIGHT_PART;
-            let of_ost = &room.in_flight;
-            self.send_some(|| enough.saturating_sub(of_ost.load(Ordering::Relaxed)), |of| of == target);
+        if is_full && is_little {
+            self.send_some(if is_short { u64::MAX } else { enough.min(SENT_BYTES_MAX) }, |_| true);
+        }
+        // Its own may be full beside it, and what is on its way may be for one that does not answer.
+        let enough = room.dirty.max() / IN_FLIGHT_PART;
+        let is_own_wanted = room.dirty.used() + bytes > room.dirty.max() || is_full && !is_little;
+        if is_own_wanted && room.in_flight.load(Ordering::Relaxed) < enough {
+            self.send_some(enough.min(SENT_BYTES_MAX), |of| of == target);
         }
     }
 
-    /// Sends what was written first, as long as bytes are `lacking` on their way, and some.
-    fn send_some(self: &Arc<Self>, lacking: impl Fn() -> u64, meant: impl Fn(DataTarget) -> bool) {
-        let mut left = SENT_BYTES_MAX;
+    /// Sends `bytes`, from what each file wrote first on. Not only what just lacks: small chunks would be looked for one by one.
+    fn send_some(self: &Arc<Self>, bytes: u64, meant: impl Fn(DataTarget) -> bool) {
+        let mut left = bytes;
         for file in self.dirty.files() {
-            let wanted = lacking().min(left);
-            if wanted == 0 {
+            left = left.saturating_sub(self.send_oldest(&file, left, &meant));
+            if left == 0 {
                 return;
             }
-            let before = self.rooms.in_flight();
-            self.send_oldest(&file, wanted, &meant);
-            left = left.saturating_sub(self.rooms.in_flight().saturating_sub(before));
         }
     }
 

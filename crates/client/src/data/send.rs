@@ -318,15 +318,18 @@ impl WriteBack {
         }
     }
 
-    /// Sends what was written first to a target of a file that is `meant`, until that is `bytes`.
+    /// Sends what was written first to a target of a file that is `meant`, until that is `bytes`; returns how much that was, as the bounds
+    /// of dirty data count it.
     pub(crate) fn send_oldest(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         bytes: u64,
         meant: impl Fn(DataTarget) -> bool,
-    ) {
+    ) -> u64 {
         let jobs = file.inner.lock().cache.start_oldest(bytes, meant);
+        let charged = jobs.iter().map(|job| job.charge).sum();
         self.send(file, jobs);
+        charged
     }
 
     /// Sends what is older than `until`.

@@ -88,7 +88,7 @@ impl Version {
     /// Offset behind the last dirty byte.
     pub(crate) fn end(&self) -> Option<u64> {
         match &self.whole {
-            Some(whole) => whole.runs().last().map(|run| run.end),
+            Some(whole) => whole.end(),
             None => self.pieces.last_key_value().map(|(start, piece)| start + piece.len as u64),
         }
     }
@@ -104,7 +104,8 @@ impl Version {
         limit: u64,
     ) -> u64 {
         let end = offset + data.len() as u64;
-        let added = if let Some(whole) = &mut self.whole {
+        let replaces_all = ready.is_some() && data.len() as u64 == memory.chunk_bytes();
+        let added = if let Some(whole) = self.whole.as_mut().filter(|_| !replaces_all) {
             Self::write_whole(whole, &mut self.bytes, offset, data)
         } else if let Some(added) = self.write_in_place(memory, offset, data, ready.is_some(), limit) {
             added
@@ -196,6 +197,9 @@ impl Version {
         if let Some(whole) = &mut self.whole {
             let removed = whole.cut(from..to);
             self.bytes -= removed;
+            if self.bytes == 0 {
+                self.whole = None;
+            }
             return removed;
         }
         let mut removed = 0;

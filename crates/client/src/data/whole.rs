@@ -42,6 +42,11 @@ impl Whole {
         self.written.cut(range, |()| true).iter().map(|(part, ())| part.end - part.start).sum()
     }
 
+    /// Offset behind the last dirty byte.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.written.end()
+    }
+
     /// Runs of dirty bytes, in order.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.written.iter().map(|(run, ())| run)

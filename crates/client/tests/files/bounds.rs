@@ -132,6 +132,85 @@ fn an_ost_that_only_commits_when_it_is_asked_is_asked() {
     });
 }
 
+/// Writes the first `len` bytes of each of these chunks.
+async fn begin(client: &Client, handle: Handle, chunks: std::ops::Range<u64>, len: usize) {
+    for chunk in chunks {
+        client
+            .files()
+            .write(handle, chunk * MIB, &vec![7; len])
+            .await
+            .expect("writers wait, they do not fail");
+    }
+}
+
+/// Most of what fills the bound was sent, and waits for a commit: chunks that are not full wait for it with the writer, and are not
+/// sent in pieces.
+#[test]
+fn a_commit_is_waited_for_before_chunks_go_that_are_not_full() {
+    let world = World::remote_registered(1, 1);
+    let limits = Limits { cached_bytes_max: 8 * MIB, dirty_bytes_max: 6 * MIB, ..Limits::default() };
+    let client = world.mount_with(limits);
+    world.run(async {
+        let rt = world.hub.rt();
+        let handle = create_on(&client, b"f", 0).await;
+        world.osts[0].set_sync_latency(Duration::from_millis(15));
+        begin(&client, handle, 0..5, MIB as usize).await;
+        while client.admin().memory.cache_use().dirty > 0 {
+            rt.sleep(Duration::from_micros(50)).await;
+        }
+        let began = rt.now();
+        begin(&client, handle, 5..15, 300_000).await;
+        begin(&client, handle, 15..25, 30_000).await;
+        let took = rt.now() - began;
+        assert!(took > Duration::from_millis(10), "it has waited for room: {took:?}");
+        assert!(took < Duration::from_millis(100), "{took:?}");
+        assert_eq!(world.osts[0].counts().writes, 5);
+        client.files().fsync(handle).await.expect("the OST takes everything");
+    });
+}
+
+/// What is on its way is for an OST that does not answer, and the rest of the bound is in chunks that are not full: a writer to another
+/// OST sends its own.
+#[test]
+fn a_writer_sends_its_own_when_another_ost_holds_up_what_is_sent() {
+    let world = World::new(1, 2);
+    let limits = Limits { ost_dirty_bytes_max: 16 * MIB, dirty_bytes_max: 16 * MIB, ..Limits::default() };
+    let client = world.mount_with(limits);
+    world.run(async {
+        let rt = world.hub.rt();
+        let (slow, quick) = (create_on(&client, b"slow", 0).await, create_on(&client, b"quick", 1).await);
+        world.osts[0].hold();
+        begin(&client, slow, 0..4, MIB as usize).await;
+        let began = rt.now();
+        begin(&client, quick, 0..100, 500_000).await;
+        let took = rt.now() - began;
+        assert!(took < Duration::from_millis(200), "{took:?}");
+        world.osts[0].release();
+        for handle in [slow, quick] {
+            client.files().fsync(handle).await.expect("the OSTs take everything");
+        }
+    });
+}
+
+/// Many small chunks fill the bound: they go several at a time, not one for each write.
+#[test]
+fn small_chunks_go_together() {
+    let world = World::new(1, 1);
+    let limits = Limits { dirty_bytes_max: 8 * MIB, ..Limits::default() };
+    let client = world.mount_with(limits);
+    world.run(async {
+        let handle = create_on(&client, b"f", 0).await;
+        let dirty_of = |chunks: u64| chunks * (8192 + 512);
+        let room = 8 * MIB / dirty_of(1);
+        begin(&client, handle, 0..room, 8192).await;
+        assert_eq!(world.osts[0].counts().writes, 0);
+        begin(&client, handle, room..room + 1, 8192).await;
+        let sent = world.osts[0].counts().writes as u64;
+        assert!(dirty_of(sent) >= MIB, "{sent} of {room} chunks");
+        assert!(dirty_of(sent) <= 2 * MIB, "{sent} of {room} chunks");
+    });
+}
+
 #[test]
 fn what_was_read_goes_when_less_may_be_cached() {
     let world = World::real(1, 4);

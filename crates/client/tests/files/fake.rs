@@ -124,6 +124,7 @@ struct State {
     /// Answers tell what is left.
     says_room: bool,
     latency: Duration,
+    sync_latency: Duration,
     counts: Counts,
     transno: u64,
     committed: u64,
@@ -173,6 +174,11 @@ impl Ost {
     /// Answers take up to this long.
     pub fn set_latency(&self, latency: Duration) {
         self.state.lock().latency = latency;
+    }
+
+    /// It takes this long to make things durable, for those who ask for nothing else.
+    pub fn set_sync_latency(&self, latency: Duration) {
+        self.state.lock().sync_latency = latency;
     }
 
     /// Nothing becomes durable.
@@ -298,6 +304,10 @@ impl Ost {
             return Ok((Reply::WriteParts(attr), vec![]));
         }
         self.pause().await;
+        if let Request::Sync(_) = &request {
+            let latency = self.state.lock().sync_latency;
+            self.rt.sleep(latency).await;
+        }
         let mut state = self.state.lock();
         state.admit(&request)?;
         let reply = match request {
