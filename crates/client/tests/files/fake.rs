@@ -219,6 +219,13 @@ impl Ost {
         }
     }
 
+    async fn pause_to_sync(&self, request: &Request) {
+        if let Request::Sync(_) = request {
+            let latency = self.state.lock().sync_latency;
+            self.rt.sleep(latency).await;
+        }
+    }
+
     /// Writes parts, each with its offset and its length; the bytes lie one behind the other in `bulk`.
     async fn write(
         &self,
@@ -304,10 +311,7 @@ impl Ost {
             return Ok((Reply::WriteParts(attr), vec![]));
         }
         self.pause().await;
-        if let Request::Sync(_) = &request {
-            let latency = self.state.lock().sync_latency;
-            self.rt.sleep(latency).await;
-        }
+        self.pause_to_sync(&request).await;
         let mut state = self.state.lock();
         state.admit(&request)?;
         let reply = match request {
